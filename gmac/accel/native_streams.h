@@ -28,6 +28,7 @@ class NativeStreams {
   struct Fence {
     Ticket copyIn;
     Ticket kernelWork;
+    friend bool operator==(const Fence&, const Fence&) = default;
   };
 
   virtual ~NativeStreams() = default;
@@ -47,6 +48,8 @@ class NativeStreams {
   // submitted so far. Returns those; `earlier`: what a fence of the same stream has returned, or
   // none. What that covers is not ordered again.
   virtual Result<Fence> fence(NativeStream stream, const Fence& earlier) = 0;
+  // What a fence would return now. Two loads.
+  virtual Fence newest() const noexcept = 0;
   // Everything submitted to `stream` from now on runs after the ticket's work.
   virtual Status follow(NativeStream stream, Ticket ticket) = 0;
   // A ticket for all that `stream` holds so far. `earlier`: a ticket of a mark that is known to be

@@ -6,6 +6,7 @@
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/repeated_launches.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 
@@ -42,6 +43,13 @@ void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
   }
   const Walk walk(blocks_);
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
+  // Of an event only the program knows where it was recorded.
+  if (stream == accel::kForeignStream) {
+    stream = ledger_.onlyStream();
+    if (!stream) {
+      return;
+    }
+  }
   readBacks_.beforeWait(lock, stream);
 }
 
@@ -53,6 +61,7 @@ Status Acquire::afterDeviceWait() {
     const Walk walk(blocks_);
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
     readBacks_.afterWait(lock);
+    repeated_.allow(readBacks_.restsUnlocked());
   }
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};

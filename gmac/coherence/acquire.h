@@ -20,12 +20,14 @@ namespace gmac {
 class Blocks;
 class Coarsening;
 class Ledger;
+class RepeatedLaunches;
 
 // Thread-safe. Not for the fault handler, nor in a child of fork.
 class Acquire {
  public:
   Acquire(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-          ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, ReadBacks& readBacks)
+          ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, ReadBacks& readBacks,
+          RepeatedLaunches& repeated)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -33,7 +35,8 @@ class Acquire {
         index_(index),
         blocks_(blocks),
         coarsening_(coarsening),
-        readBacks_(readBacks) {}
+        readBacks_(readBacks),
+        repeated_(repeated) {}
   Acquire(const Acquire&) = delete;
   Acquire& operator=(const Acquire&) = delete;
 
@@ -54,6 +57,7 @@ class Acquire {
   Blocks& blocks_;
   Coarsening& coarsening_;
   ReadBacks& readBacks_;
+  RepeatedLaunches& repeated_;
 };
 
 }  // namespace gmac

@@ -53,16 +53,17 @@ class ConcurrentUse {
 
   explicit ConcurrentUse(const ZeroCopyLimits& limits) : limits_(limits) {}
 
-  // A call is about to be submitted to a queue while there are `count` such objects. Whether one of
-  // them, that which has not been checked for longest, is to be closed.
-  bool submits(Nanoseconds now, Queue queue, std::size_t count) {
+  // A call is about to be submitted to a queue while there are `count` such objects; `calls`: since
+  // the last one of which this was told, with it. Whether one of the objects, that which has not
+  // been checked for longest, is to be closed.
+  bool submits(Nanoseconds now, Queue queue, std::size_t count, std::size_t calls = 1) {
     if (begun_ == 0) {
       begun_ = now;
       queue_ = queue;
     } else if (queue != queue_) {
       queue_.reset();
     }
-    ++calls_;
+    calls_ += calls;
     if (calls_ * count < interval_ || (calls_ < kLeastBetween && cpuComes_)) {
       return false;
     }
@@ -76,11 +77,15 @@ class ConcurrentUse {
     }
     return judge(now - std::exchange(begun_, 0));
   }
+  // A round, or rounds on average, whose begin and end were not told.
+  Verdict took(Nanoseconds took) { return judge(took); }
   // A call has waited as long as it may, and its kernel still runs.
   Verdict tookTooLong() {
     begun_ = 0;
     return judge(patience() + 1);
   }
+  // Whether calls were submitted for which nothing has waited yet.
+  bool inRound() const { return begun_ != 0; }
   Nanoseconds patience() const { return 2 * before_ + limits_.slack; }
 
   // An object joins the others, `count` of them; `before`: what its rounds took with two copies.

@@ -91,7 +91,8 @@ bool Launches::passesConcurrent(ConcurrentUse::Queue queue, bool unordered) {
   if (objects.empty()) {
     return false;
   }
-  if (concurrent_.submits(ledger_.times().now(), queue, objects.size())) {
+  if (concurrent_.submits(ledger_.times().now(), queue, objects.size(),
+                          1 + repeated_.takeLaunches())) {
     blocks_.endConcurrent(objects.front());
   }
   if (unordered) {
@@ -473,6 +474,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.reads |= !range.write;
     submission.names |= range.address != nullptr;
   }
+  submission.usesAll = usesAll;
   ledger_.submitting();
   begins(lock, submission);
   return {};
@@ -486,6 +488,7 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   accel::Ticket reader;
   accel::Ticket work;
   const bool awaited = submission_.awaited;
+  const bool usesAll = submission_.usesAll && submission_.stillOpen.value == 0;
   if (submitted && stream == accel::kForeignStream) {
     stats().called(0);
   } else if (submitted) {
@@ -503,6 +506,9 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   const Status ended = ends(lock, reader);
   if (work.value != 0) {
     returns(lock, awaited, work, stream);
+    if (usesAll && !awaited && reader.value == 0) {
+      repeated_.allow(false);
+    }
   }
   return status.ok() ? ended : status;
 }

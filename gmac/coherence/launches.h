@@ -21,6 +21,7 @@
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/repeated_launches.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/protocols/protocol.h"
 
@@ -40,7 +41,7 @@ class Launches {
   Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
            Waits& waits, ObjectIndex& index, Blocks& blocks, Coarsening& coarsening,
            Allocation& allocation, Kernels& kernels, PromptWaits& promptWaits,
-           ConcurrentUse& concurrent, bool unordered)
+           ConcurrentUse& concurrent, RepeatedLaunches& repeated, bool unordered)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -53,6 +54,7 @@ class Launches {
         kernels_(kernels),
         promptWaits_(promptWaits),
         concurrent_(concurrent),
+        repeated_(repeated),
         unordered_(unordered) {}
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
@@ -74,6 +76,8 @@ class Launches {
   // submitted its work. Of what the CPU and kernels use at once calls close what work may still
   // use; of what is `held` for long they close all from now on.
   Status order(const void* address, std::size_t bytes, bool held);
+  // Of what the CPU and kernels use at once: what rounds that took no lock tell of it.
+  ConcurrentUse::Verdict judgeRepeated() { return repeated_.judgeRounds(); }
   // What the CPU and kernels use at once has become slow: from now on each object is watched.
   void suspectAll();
 
@@ -87,6 +91,7 @@ class Launches {
   struct Submission {
     bool reads = false;       // objects whose CPU copy stays current
     bool names = false;       // objects itself, whoever else may use them
+    bool usesAll = false;     // may use all objects, and write them
     bool awaited = false;     // by the call itself
     accel::Ticket stillOpen;  // copies of what the thread may go on writing
   };
@@ -129,6 +134,7 @@ class Launches {
   Kernels& kernels_;
   PromptWaits& promptWaits_;
   ConcurrentUse& concurrent_;
+  RepeatedLaunches& repeated_;
   const bool unordered_;
   Submission submission_;  // of the thread that the ledger knows
   // That thread's handlers wait for the end: an object that they touched before it would be open

@@ -138,6 +138,25 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
   return ticket;
 }
 
+void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
+  const StreamWork* const known = workOf(stream);
+  // What is only recorded runs when its graph is launched.
+  if (known == nullptr || native_->capturing(stream)) {
+    return;
+  }
+  StreamWork& work = streams_[static_cast<std::size_t>(known - begin())];
+  submitting();
+  work.number = streamWork_ = works_;
+  if (ended) {
+    return;
+  }
+  if (const auto ticket = native_->mark(stream, work.ticket); ticket.ok()) {
+    work.ticket = *ticket;
+  } else {
+    (void)native_->waitForAll();
+  }
+}
+
 void Ledger::streamDestroyed(accel::NativeStream stream) {
   for (std::size_t i = 0; i < streamCount_; ++i) {
     streams_[i].ended = streams_[i].ended || streams_[i].stream == stream;
@@ -313,6 +332,20 @@ Tickets Ledger::streamWork() const {
     tickets.add(work->ticket);
   }
   return tickets;
+}
+
+std::optional<accel::NativeStream> Ledger::onlyStream() const noexcept {
+  const StreamWork* only = nullptr;
+  for (const StreamWork* work = begin(); work != end(); ++work) {
+    if (accelerator_.succeeded(work->ticket) && work->number != newestWork_) {
+      continue;
+    }
+    if (only != nullptr || work->ended || work->thread != threadOf(work->stream)) {
+      return std::nullopt;
+    }
+    only = work;
+  }
+  return only == nullptr || runningCall().value != 0 ? std::nullopt : std::optional(only->stream);
 }
 
 accel::Ticket Ledger::runningStreamWork() const noexcept {

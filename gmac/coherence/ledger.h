@@ -88,6 +88,9 @@ class Ledger {
   // work lists its objects, so the promises of other users do not matter. The stream has been
   // fenced, and there is room for it.
   Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
+  // More work like the newest one of that stream has been submitted to it. `ended`: and is
+  // complete. Where the stream cannot be marked, waits for all of the device's work.
+  void repeated(accel::NativeStream stream, bool ended) noexcept;
   // The stream is destroyed and its handle may be reused. Its work stays known by its ticket.
   void streamDestroyed(accel::NativeStream stream);
   // All work of the application's streams has ended with their context.
@@ -173,6 +176,21 @@ class Ledger {
   // CPU may be about to write.
   accel::Ticket runningStreamWork() const noexcept;
   accel::Ticket runningReader() const noexcept;
+  // The stream whose work alone, of all work, is not known to have ended, or has been the newest;
+  // none: there is not one.
+  std::optional<accel::NativeStream> onlyStream() const noexcept;
+  // Calls f(stream) for the streams whose newest work is noted and which follow all flushes and all
+  // calls; but for those that mean another stream in each thread.
+  template <typename F>
+  void forEachUpToDate(F f) const {
+    const accel::NativeStreams::Fence newest =
+        native_ == nullptr ? accel::NativeStreams::Fence{} : native_->newest();
+    for (const StreamWork* work = begin(); work != end(); ++work) {
+      if (work->thread == kNoThread && !work->ended && work->fence == newest) {
+        f(work->stream);
+      }
+    }
+  }
   // Whether work on another stream can be noted, and what must finish first where it cannot.
   bool hasRoomFor(accel::NativeStream stream) const noexcept { return entryFor(stream) != kNone; }
   accel::Ticket oldestStreamWork() const;

@@ -33,9 +33,35 @@ class ObjectMutex {
   ObjectMutex(const ObjectMutex&) = delete;
   ObjectMutex& operator=(const ObjectMutex&) = delete;
 
+  // What comes first whenever a thread gets the lock, while it is due.
+  class Prelude {
+   public:
+    bool due() const noexcept { return due_.load(std::memory_order_acquire); }
+    // By the thread that has the lock; may block signals, and waits for nobody who needs the lock.
+    virtual void run() noexcept = 0;
+
+   protected:
+    Prelude() = default;
+    ~Prelude() = default;
+    std::atomic<bool> due_{false};  // true: set under the lock; false: by run()
+  };
+  // Once, before there are other threads.
+  void startWith(Prelude& prelude) { prelude_ = &prelude; }
+
   // For readers that do not wait and share their thread with no handler of the application. Spins
   // first: the lock is usually held for less time than a sleep and a wake-up take.
   void lock() {
+    acquire();
+    runPrelude();
+  }
+  // Without the prelude: to look at what is there, also in a child of fork.
+  bool try_lock() { return mutex_.try_lock(); }  // NOLINT(readability-identifier-naming)
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  friend class Lock;
+
+  void acquire() {
     constexpr int kTries = 100;
     for (int i = 0; i < kTries; ++i) {
       if (mutex_.try_lock()) {
@@ -45,13 +71,15 @@ class ObjectMutex {
     }
     mutex_.lock();
   }
-  bool try_lock() { return mutex_.try_lock(); }  // NOLINT(readability-identifier-naming)
-  void unlock() { mutex_.unlock(); }
 
- private:
-  friend class Lock;
+  void runPrelude() {
+    if (prelude_ != nullptr && prelude_->due()) {
+      prelude_->run();
+    }
+  }
 
   std::mutex mutex_;
+  Prelude* prelude_ = nullptr;
   std::atomic<std::uint32_t> generation_{0};  // counts changes that others may wait for
   std::uint32_t callsWaiting_ = 0;            // in waitForTransit(); guarded by the mutex
 };
@@ -139,8 +167,9 @@ class Lock {
     if (!blocked_) {
       blocked_.emplace(block_);
     }
-    mutex_.lock();
+    mutex_.acquire();
     held_ = heldHere = workHere = true;
+    mutex_.runPrelude();
   }
   void release() {
     releaseForWork();

@@ -40,6 +40,7 @@
 #include "gmac/coherence/policies/zero_copy.h"
 #include "gmac/coherence/promises.h"
 #include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/repeated_launches.h"
 #include "gmac/coherence/residency.h"
 #include "gmac/coherence/shared_ranges.h"
 #include "gmac/coherence/waits.h"
@@ -82,8 +83,9 @@ struct Manager::Parts {
         kernels(mutex, accelerator, ledger, waits, index),
         promptWaits(options.zeroCopy.prompt),
         concurrent(options.zeroCopy.limits),
+        repeated(mutex, accelerator, ledger, loans, blocks, promptWaits, concurrent),
         launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
-                 kernels, promptWaits, concurrent, options.managed),
+                 kernels, promptWaits, concurrent, repeated, options.managed),
         migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches,
                   options.spill.allowed),
         placement(mutex, accelerator, ledger, index, freed, launches),
@@ -94,7 +96,7 @@ struct Manager::Parts {
         zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
                  concurrent, options.managed, options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
-        acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks),
+        acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks, repeated),
         movedPieces(mutex, index),
         lookup(mutex, ledger, index, allocation, options.managed),
         promises(mutex, ledger, waits, index) {}
@@ -122,6 +124,7 @@ struct Manager::Parts {
   Kernels kernels;
   PromptWaits promptWaits;
   ConcurrentUse concurrent;
+  RepeatedLaunches repeated;
   Launches launches;
   Migration migration;
   Placement placement;
@@ -466,15 +469,62 @@ Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel
   return parts_->launches.endOwnWork(ranges, ticket);
 }
 
-void Manager::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
-  if (!forked()) {
-    parts_->acquire.beforeDeviceWait(stream);
+bool Manager::mayRepeat() const noexcept { return parts_->repeated.may(); }
+
+bool Manager::beginRepeated(accel::NativeStream stream) noexcept {
+  if (forked() || parts_->gathering.separate() || parts_->spilling.isDue() ||
+      !parts_->repeated.begin(stream)) {
+    return false;
+  }
+  parts_->movedPieces.workBegins();
+  return true;
+}
+
+void Manager::endRepeated(accel::NativeStream stream, bool submitted) noexcept {
+  parts_->repeated.end(stream, submitted);
+}
+
+void Manager::markRepeated() noexcept {
+  if (!forked() && parts_->repeated.anyToMark()) {
+    parts_->repeated.note();
   }
 }
 
-Status Manager::afterDeviceWait() {
+void Manager::noneRepeats() noexcept {
+  if (!forked()) {
+    parts_->repeated.note();
+  }
+}
+
+coherence::DeviceWait Manager::beforeDeviceWait(std::optional<accel::NativeStream> stream,
+                                                bool asks) {
   if (forked()) {
     return {};
+  }
+  // (A wait for a context is not one for the others' streams.)
+  const bool whole = !stream && knowsOtherContexts();
+  coherence::DeviceWait wait = parts_->repeated.waitBegins(whole ? accel::kForeignStream : stream);
+  if (wait.skipped) {
+    return wait;
+  }
+  if (wait.launches == 0 && parts_->repeated.anyToMark()) {
+    parts_->repeated.note();
+  }
+  if (asks) {
+    wait.asks = true;
+    wait.stream = stream;
+  } else {
+    parts_->acquire.beforeDeviceWait(stream);
+  }
+  return wait;
+}
+
+Status Manager::afterDeviceWait(const coherence::DeviceWait& wait) {
+  if (forked() || parts_->repeated.waitEnded(wait)) {
+    return {};
+  }
+  if (wait.asks) {
+    parts_->acquire.beforeDeviceWait(wait.stream);
   }
   GMAC_TRY(parts_->placement.afterWait());
   GMAC_TRY(parts_->acquire.afterDeviceWait());
@@ -489,6 +539,7 @@ void Manager::afterWait() {
 
 void Manager::otherContextEnds(std::uintptr_t context) noexcept {
   if (!forked()) {
+    parts_->repeated.note();
     (void)parts_->gathering.leaveApart();
   }
   Port::otherContextEnds(context);

@@ -86,8 +86,16 @@ class Manager final : public coherence::Port {
   std::ptrdiff_t deviceDistance(const void* address) noexcept override;
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges) override;
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) override;
-  void beforeDeviceWait(std::optional<accel::NativeStream> stream) override;
-  Status afterDeviceWait() override;
+  bool mayRepeat() const noexcept override;
+  bool beginRepeated(accel::NativeStream stream) noexcept override;
+  void endRepeated(accel::NativeStream stream, bool submitted) noexcept override;
+  void markRepeated() noexcept override;
+  void noneRepeats() noexcept override;
+  using Port::beforeDeviceWait;
+  coherence::DeviceWait beforeDeviceWait(std::optional<accel::NativeStream> stream,
+                                         bool asks) override;
+  Status afterDeviceWait(const coherence::DeviceWait& wait) override;
+  Status afterDeviceWait() { return afterDeviceWait(coherence::DeviceWait{}); }
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept override;
   Status setUsers(const void* object, coherence::Users users, accel::NativeStream stream) override;
   void setReadMostly(const void* object, bool readMostly) override;

@@ -83,8 +83,13 @@ Status Port::beginDeviceWork(accel::NativeStream, std::span<const DeviceRange>) 
   return notStarted();
 }
 Status Port::endDeviceWork(accel::NativeStream, bool) { return notStarted(); }
-void Port::beforeDeviceWait(std::optional<accel::NativeStream>) {}
-Status Port::afterDeviceWait() { return {}; }
+bool Port::mayRepeat() const noexcept { return false; }
+bool Port::beginRepeated(accel::NativeStream) noexcept { return false; }
+void Port::endRepeated(accel::NativeStream, bool) noexcept {}
+void Port::markRepeated() noexcept {}
+void Port::noneRepeats() noexcept {}
+DeviceWait Port::beforeDeviceWait(std::optional<accel::NativeStream>, bool) { return {}; }
+Status Port::afterDeviceWait(const DeviceWait&) { return {}; }
 void Port::hostFunctionQueued() {}
 void Port::hostFunctionEnded() {}
 void Port::streamDestroyed(accel::NativeStream) {}

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "gmac/accel/accelerator.h"
@@ -79,6 +80,14 @@ struct DeviceLoan {
   std::uint64_t number;    // of its pages: see accel::SharedAllocation
   std::uintptr_t address;  // of the first of the lent bytes, a device address
   std::uint64_t object;    // for giveBackOnDevice()
+};
+
+// What the runtime knew when the application began to wait for device work.
+struct DeviceWait {
+  std::uint64_t launches = 0;  // all that were not marked, which the wait is for; 0: not that
+  bool skipped = false;        // the runtime has nothing to do at this wait
+  bool asks = false;           // see beforeDeviceWait()
+  std::optional<accel::NativeStream> stream;  // of one that asks
 };
 
 // Which of the application's streams have kernels that use an object: all, none, or one.
@@ -157,12 +166,29 @@ class Port {
   // The work has been submitted; submitted = false: that failed. Later CPU accesses to the ranges
   // that it may write wait for it.
   virtual Status endDeviceWork(accel::NativeStream stream, bool submitted);
-  // The application is about to wait for all device work, or for that of one stream. A hint: copies
-  // the bytes that the CPU is likely to read next, on the same queue after that work.
-  virtual void beforeDeviceWait(std::optional<accel::NativeStream> stream);
-  // Acquire: the application has waited for device work (a stream, an event, the context). Under
-  // batch-update this fetches the objects, once every pending call has finished.
-  virtual Status afterDeviceWait();
+  // The same pair for a launch that may use every object and write it, where a launch on the same
+  // stream has been the newest event: takes no lock. False: call beginDeviceWork() instead. The
+  // program's handlers are kept out of the thread from the first to the second
+  // (os::SignalsBlocked). mayRepeat(): whether it is worth to ask. A load.
+  virtual bool mayRepeat() const noexcept;
+  virtual bool beginRepeated(accel::NativeStream stream) noexcept;
+  virtual void endRepeated(accel::NativeStream stream, bool submitted) noexcept;
+  // markRepeated: what was launched like that is marked now, as the application is about to end its
+  // stream, or to put other work there. noneRepeats: and no launch that has begun before is under
+  // way, as the application is about to record the work of streams.
+  virtual void markRepeated() noexcept;
+  virtual void noneRepeats() noexcept;
+  // The application is about to wait for all device work, or for that of one stream;
+  // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A
+  // hint: copies the bytes that the CPU is likely to read next, on the same queue after that work.
+  virtual DeviceWait beforeDeviceWait(std::optional<accel::NativeStream> stream, bool asks);
+  DeviceWait beforeDeviceWait(std::optional<accel::NativeStream> stream) {
+    return beforeDeviceWait(stream, false);
+  }
+  // Acquire: the application has waited for device work (a stream, an event, the context) with
+  // success, or has been told that it has ended. Under batch-update this fetches the objects, once
+  // every pending call has finished.
+  virtual Status afterDeviceWait(const DeviceWait& wait);
 
   // A CUDA call of the application's in nativeContext() has failed with that number. See
   // accel::NativeStreams.

@@ -55,6 +55,7 @@ constexpr struct {
     {"zeroCopies", &Stats::zeroCopies},
     {"zeroCopiesEnded", &Stats::zeroCopiesEnded},
     {"awaitedCalls", &Stats::awaitedCalls},
+    {"repeatedCalls", &Stats::repeatedCalls},
     {"migrations", &Stats::migrations},
     {"migratedBytes", &Stats::migratedBytes},
     {"windows", &Stats::windows},

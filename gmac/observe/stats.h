@@ -59,6 +59,7 @@ struct Stats {
   Counter zeroCopies;          // objects that got one copy, in the CPU's memory
   Counter zeroCopiesEnded;     // of them, those that got two again
   Counter awaitedCalls;        // that waited for their kernel, with such objects left open
+  Counter repeatedCalls;       // launches that found everything released by the one before
   Counter migrations;          // times that an object moved to another device
   Counter migratedBytes;       // that were copied for it
 

@@ -156,9 +156,9 @@ CUresult noteFailure(CUresult result) noexcept {
   return result;
 }
 
-CUresult acquire(CUresult result) noexcept {
+CUresult acquire(CUresult result, const coherence::DeviceWait& wait) noexcept {
   if (result != CUDA_SUCCESS) return noteFailure(result);
-  return resultOf(coherence::port().afterDeviceWait());
+  return resultOf(coherence::port().afterDeviceWait(wait));
 }
 
 }  // namespace gmac::interpose

@@ -179,8 +179,9 @@ NamedCopy nameDevice(Description& copy) noexcept {
 // Tells the runtime of a failure of the application's call, if it is one; returns it.
 CUresult noteFailure(CUresult result) noexcept;
 
-// Acquires after a wait of the application, if the wait succeeded.
-CUresult acquire(CUresult result) noexcept;
+// Acquires after a wait of the application, if the wait succeeded. `wait`: what
+// beforeDeviceWait() has returned.
+CUresult acquire(CUresult result, const coherence::DeviceWait& wait = {}) noexcept;
 
 // Makes `submit`, a CUresult() that submits to `stream`, coherent. `waits`: it returns when the
 // work is done.
@@ -209,13 +210,6 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   return waits ? acquire(result) : result;
 }
 
-// Calls the driver with the application's own arguments.
-template <typename Real, typename... Args>
-CUresult direct(Real real, Args... args) noexcept {
-  const Reentry inside;
-  return real(args...);
-}
-
 // The stream among a call's arguments.
 template <typename... Args>
 CUstream streamAmong(Args... args) noexcept {
@@ -229,6 +223,21 @@ CUstream streamAmong(Args... args) noexcept {
 
 template <typename... Args>
 inline constexpr bool kTakesStream = (std::is_same_v<Args, CUstream> || ...);
+
+// Calls the driver with the application's own arguments.
+template <typename Real, typename... Args>
+CUresult passed(Real real, Args... args) noexcept {
+  const Reentry inside;
+  return real(args...);
+}
+
+// The same for what may put work into a stream: an access of the CPU must not wait for it with the
+// launches before.
+template <typename Real, typename... Args>
+CUresult direct(Real real, Args... args) noexcept {
+  if constexpr (kTakesStream<Args...>) coherence::port().markRepeated();
+  return passed(real, args...);
+}
 
 // ---- From a driver function's signature to its hook ----
 

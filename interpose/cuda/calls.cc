@@ -6,10 +6,13 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
+#include "gmac/os/signal_mask.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
+#include "interpose/cuda/captures.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
 #undef cuGetProcAddress
@@ -21,7 +24,7 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, _ptsz, 0, INT_MAX, KernelLaunch) \
   X(cuGraphLaunch, cuGraphLaunch, _ptsz, 0, INT_MAX, Launch)                               \
   X(cuStreamSynchronize, cuStreamSynchronize, _ptsz, 0, INT_MAX, Wait)                     \
-  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Finished)                             \
+  X(cuStreamQuery, cuStreamQuery, _ptsz, 0, INT_MAX, Question)                             \
   X(cuMemcpy, cuMemcpy, _ptds, 0, INT_MAX, Copy)                                           \
   X(cuMemcpyAsync, cuMemcpyAsync, _ptsz, 0, INT_MAX, Copy)                                 \
   X(cuMemcpyHtoD, cuMemcpyHtoD_v2, _ptds, 3020, INT_MAX, Copy)                             \
@@ -57,8 +60,8 @@ extern "C" CUresult cuGetProcAddress(const char*, void**, int, cuuint64_t);
   X(cuGetProcAddress, cuGetProcAddress_v2, 12000, INT_MAX, FindEntry) \
   X(cuCtxSynchronize, cuCtxSynchronize, 0, 13000, Wait)               \
   X(cuCtxSynchronize, cuCtxSynchronize_v2, 13000, INT_MAX, Wait)      \
-  X(cuEventSynchronize, cuEventSynchronize, 0, INT_MAX, Finished)     \
-  X(cuEventQuery, cuEventQuery, 0, INT_MAX, Finished)                 \
+  X(cuEventSynchronize, cuEventSynchronize, 0, INT_MAX, EventWait)    \
+  X(cuEventQuery, cuEventQuery, 0, INT_MAX, Question)                 \
   X(cuLaunch, cuLaunch, 0, INT_MAX, Launch)                           \
   X(cuLaunchGrid, cuLaunchGrid, 0, INT_MAX, Launch)                   \
   X(cuLaunchGridAsync, cuLaunchGridAsync, 0, INT_MAX, Launch)
@@ -81,9 +84,29 @@ struct Launch {
   }
   template <ZeroStream Zero, typename Submit>
   static CUresult launch(CUstream stream, Submit&& submit) {
+    const NativeStream native = nativeStream(Zero, stream);
+    if (!captureUnderWay() && coherence::port().mayRepeat()) {
+      if (const auto result = again(native, submit)) return *result;
+    }
     Ranges ranges;
     ranges.everything();
-    return coherently(nativeStream(Zero, stream), ranges.all(), false, submit);
+    return coherently(native, ranges.all(), false, submit);
+  }
+
+ private:
+  // One that repeats the launch before; nothing where it does not.
+  template <typename Submit>
+  static std::optional<CUresult> again(NativeStream stream, Submit&& submit) {
+    const Result<NativeStream> number = known(stream);
+    const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
+    if (!number.ok() || !coherence::port().beginRepeated(*number)) return std::nullopt;
+    CUresult result = CUDA_SUCCESS;
+    {
+      const Reentry inside;
+      result = submit();
+    }
+    coherence::port().endRepeated(*number, result == CUDA_SUCCESS);
+    return noteFailure(result);
   }
 };
 
@@ -135,20 +158,43 @@ struct KernelLaunch {
 struct Wait {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
-    if constexpr (!kTakesStream<Args...>) {
-      coherence::port().beforeDeviceWait(std::nullopt);
-    } else if (const auto number = known(nativeStream(Zero, streamAmong(args...))); number.ok()) {
-      coherence::port().beforeDeviceWait(*number);
+    const auto pass = [&] { return passed(real, args...); };
+    if constexpr (kTakesStream<Args...>) {
+      return forStream(nativeStream(Zero, streamAmong(args...)), pass);
     }
-    return acquire(direct(real, args...));
+    const auto wait = coherence::port().beforeDeviceWait(std::nullopt);
+    return acquire(pass(), wait);
+  }
+
+  template <typename Pass>
+  static CUresult forStream(NativeStream stream, Pass pass) {
+    const auto number = known(stream);
+    const auto wait =
+        coherence::port().beforeDeviceWait(number.ok() ? *number : accel::kForeignStream);
+    return acquire(pass(), wait);
+  }
+};
+
+// The application waits for an event. (Nobody says where it was recorded.)
+struct EventWait {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUevent event) {
+    const auto wait = coherence::port().beforeDeviceWait(accel::kForeignStream);
+    return acquire(passed(real, event), wait);
   }
 };
 
 // Work has finished where this succeeds: to have asked tells the same as to have waited.
-struct Finished {
-  template <ZeroStream Zero, typename Real, typename... Args>
-  static CUresult run(Real real, Args... args) {
-    return acquire(direct(real, args...));
+struct Question {
+  template <ZeroStream Zero, typename Real, typename Handle>
+  static CUresult run(Real real, Handle handle) {
+    NativeStream stream = accel::kForeignStream;
+    if constexpr (kTakesStream<Handle>) {
+      const auto number = known(nativeStream(Zero, handle));
+      stream = number.ok() ? *number : accel::kForeignStream;
+    }
+    const auto wait = coherence::port().beforeDeviceWait(stream, true);
+    return acquire(passed(real, handle), wait);
   }
 };
 
@@ -158,7 +204,15 @@ struct Copy {
   static CUresult run(Real real, To to, From from, std::size_t bytes, Rest... rest) {
     const End target(to, bytes);
     const End source(from, bytes);
-    if (!target.isShared && !source.isShared) return direct(real, to, from, bytes, rest...);
+    if (!target.isShared && !source.isShared) {
+      // A copy to the CPU returns when its stream has come to it: programs wait by it.
+      if constexpr (std::is_pointer_v<To> && !kTakesStream<Rest...>) {
+        if (bytes == 0) return passed(real, to, from, bytes, rest...);
+        return Wait::forStream(nativeStream(Zero, nullptr),
+                               [&] { return passed(real, to, from, bytes, rest...); });
+      }
+      return direct(real, to, from, bytes, rest...);
+    }
     const bool asHost =
         (target.isShared && std::is_pointer_v<To>) || (source.isShared && std::is_pointer_v<From>);
     return submit<Zero>(
@@ -249,6 +303,7 @@ struct Set {
   template <ZeroStream Zero, typename Submit, typename... Rest>
   static CUresult fill(CUdeviceptr to, const Extent& extent, Submit&& submit, Rest... rest) {
     if (!shared(extent.first, extent.bytes)) {
+      if constexpr (kTakesStream<Rest...>) coherence::port().markRepeated();
       const Reentry inside;
       return submit(to);
     }

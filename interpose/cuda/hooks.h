@@ -27,9 +27,10 @@ std::span<const HookEntry> cudaCalls() noexcept;           // launches, waits, c
 std::span<const HookEntry> cudaArrayCopies() noexcept;     // between linear memory and arrays
 std::span<const HookEntry> cudaBatches() noexcept;         // many copies in one call
 std::span<const HookEntry> cudaGraphs() noexcept;          // nodes that name memory
-std::span<const HookEntry> cudaStreamValues() noexcept;    // a stream's own stores and waits
+std::span<const HookEntry> cudaStreamValues() noexcept;    // a stream's stores and waits
 std::span<const HookEntry> cudaHostFunctions() noexcept;   // the CPU's part of a stream
 std::span<const HookEntry> cudaOutputs() noexcept;         // that write answers
+std::span<const HookEntry> cudaCaptures() noexcept;        // of graphs
 std::span<const HookEntry> cudaContexts() noexcept;        // contexts and streams that end
 std::span<const HookEntry> cudaDefaultDevice() noexcept;   // of who chooses none
 std::span<const HookEntry> cudaRefusals() noexcept;        // what would get past the runtime

@@ -34,7 +34,8 @@ CUresult cuStreamBatchMemOp(CUstream, unsigned, CUstreamBatchMemOpParams*, unsig
   X(cuStreamBatchMemOp, cuStreamBatchMemOp, _ptsz, 8000, 11070, ValueBatch)              \
   X(cuStreamBatchMemOp, cuStreamBatchMemOp_v2, _ptsz, 11070, INT_MAX, ValueBatch)        \
   X(cuWaitExternalSemaphoresAsync, cuWaitExternalSemaphoresAsync, _ptsz, 10000, INT_MAX, \
-    OutsideWait)
+    OutsideWait)                                                                         \
+  X(cuStreamWaitEvent, cuStreamWaitEvent, _ptsz, 3020, INT_MAX, EventOrder)
 
 #define GMAC_CUDA_PLAIN_CALLS(X) \
   X(cuIpcOpenEventHandle, cuIpcOpenEventHandle, 4010, INT_MAX, OutsideWait)
@@ -107,6 +108,14 @@ struct ValueBatch {
  private:
   static CUresult refused(CUdeviceptr address, const char* instead) {
     return refuse(adsmErrorNotSupported, "cuStreamBatchMemOp", address, instead);
+  }
+};
+
+// What the stream holds from here on may come after another stream's work of any kind.
+struct EventOrder {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, CUstream stream, CUevent event, unsigned flags) {
+    return direct(real, stream, event, flags);
   }
 };
 

@@ -222,6 +222,9 @@ class RandomSteps {
       const std::size_t key = random_() % 251;
       if (onStreams) {
         deviceWork(object, offset, count, key, upTo(1) == 0);
+        for (std::uint64_t more = upTo(3); more > 1; --more) {
+          deviceWork(object, offset, count, key, true);
+        }
       } else if (upTo(1) == 0) {
         machine_.callUsing(add_, {object.device + offset, number(count), number(key)},
                            {{data, adsmReadWrite}});
@@ -238,11 +241,12 @@ class RandomSteps {
           EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
           break;
         case 2:
-        case 3:
-          manager.beforeDeviceWait(std::nullopt);
+        case 3: {
+          const coherence::DeviceWait wait = manager.beforeDeviceWait(std::nullopt);
           machine_.fake().runAll();
-          EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
+          EXPECT_TRUE(manager.afterDeviceWait(wait).ok()) << lastErrorText();
           break;
+        }
         default:
           machine_.sync();
       }
@@ -333,8 +337,11 @@ class RandomSteps {
     const accel::NativeStream stream{upTo(2)};
     const coherence::DeviceRange range{usesEverything ? nullptr : object.data + offset, count,
                                        write};
-    const Status begun = machine_.manager().beginDeviceWork(stream, {&range, 1});
-    ASSERT_TRUE(begun.ok()) << lastErrorText();
+    const bool repeats = usesEverything && machine_.manager().beginRepeated(stream);
+    if (!repeats) {
+      const Status begun = machine_.manager().beginDeviceWork(stream, {&range, 1});
+      ASSERT_TRUE(begun.ok()) << lastErrorText();
+    }
     std::uint8_t* const at = machine_.fake().at(object.device + offset);
     if (write) {
       machine_.fake().submit(stream, [at, count, key] { apply(at, count, key); });
@@ -348,8 +355,12 @@ class RandomSteps {
             << "device work saw later bytes";
       });
     }
-    const Status ended = machine_.manager().endDeviceWork(stream, true);
-    ASSERT_TRUE(ended.ok()) << lastErrorText();
+    if (repeats) {
+      machine_.manager().endRepeated(stream, true);
+    } else {
+      const Status ended = machine_.manager().endDeviceWork(stream, true);
+      ASSERT_TRUE(ended.ok()) << lastErrorText();
+    }
   }
 
   ManagerUnderTest machine_;

@@ -73,6 +73,32 @@ class ReadBacks : public ::testing::Test {
       round(write);
     }
   }
+  // The same with launches of the program's own, and a wait for an event.
+  void launch(NativeStream stream = kStream) {
+    (void)machine_->launch(
+        stream, [at = fake().at(at_)] { *at = std::byte(std::to_integer<int>(*at) + 1); });
+    ++value_;
+  }
+  void waitForEvent(bool asks) {
+    const coherence::DeviceWait wait = manager().beforeDeviceWait(accel::kForeignStream, asks);
+    fake().runAll();
+    EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+    machine_->verify();
+  }
+  void expectNoFaults() {
+    for (int i = 0; i < 5; ++i) {
+      launch();
+      waitForEvent(false);
+      EXPECT_EQ(byte(), value_);
+    }
+    const std::uint64_t before = faults();
+    for (int i = 0; i < 2; ++i) {
+      launch();
+      waitForEvent(false);
+      EXPECT_EQ(byte(), value_);
+    }
+    EXPECT_EQ(faults(), before);
+  }
   static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
   static std::uint64_t readBacks() { return stats().readBacks.value(); }
   Op window() const { return copyOut(a_ + 5 * kBlock + kWindow, kWindow); }
@@ -304,6 +330,51 @@ TEST_F(ReadBacks, WorkOnAStreamIsFollowedThere) {
   fake().setCapturing(false);
   EXPECT_EQ(readBacks(), copies);
   wait(kStream);
+  EXPECT_EQ(byte(), value_);
+}
+
+// ---- Waits for events: the runtime does not know where they were recorded
+
+TEST_F(ReadBacks, AWaitForAnEventIsOneForTheOnlyStreamThatWorks) { expectNoFaults(); }
+
+// The copy begins then, and not at the access.
+TEST_F(ReadBacks, SoIsAQuestionThatIsAnsweredWithYes) {
+  expectNoFaults();
+  const std::uint64_t copies = readBacks();
+  launch();
+  waitForEvent(true);
+  EXPECT_EQ(readBacks(), copies + 1);
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_F(ReadBacks, AQuestionItselfCopiesNothing) {
+  expectNoFaults();
+  const std::uint64_t copies = readBacks();
+  launch();
+  (void)manager().beforeDeviceWait(accel::kForeignStream, true);
+  (void)manager().beforeDeviceWait(kStream, true);
+  EXPECT_EQ(readBacks(), copies);
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_F(ReadBacks, WhereSeveralStreamsWorkNobodyKnowsWhoseAnEventIs) {
+  expectNoFaults();
+  const std::uint64_t copies = readBacks();
+  launch();
+  (void)machine_->launch(NativeStream{4}, [] {});
+  (void)manager().beforeDeviceWait(accel::kForeignStream);
+  EXPECT_EQ(readBacks(), copies);
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_F(ReadBacks, NorWhereACallOfTheLibrarysWorksToo) {
+  expectNoFaults();
+  const std::uint64_t copies = readBacks();
+  launch();
+  fake().runAll();
+  call();
+  (void)manager().beforeDeviceWait(accel::kForeignStream);
+  EXPECT_EQ(readBacks(), copies);
   EXPECT_EQ(byte(), value_);
 }
 

@@ -592,15 +592,12 @@ class ManyObjects : public ZeroCopies {
   void manyRound() {
     std::byte* const bumped = objects_[value_ % objects_.size()] + 7;
     if (managed_) {
-      const coherence::DeviceRange everything{nullptr, 0, true};
-      ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&everything, 1}).ok());
-      fake().submit(kStream,
-                    [=, fake = &fake()] { ++*fake->at(reinterpret_cast<std::uint8_t*>(bumped)); });
-      ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
-      machine_->manager().beforeDeviceWait(std::nullopt);
+      (void)machine_->launch(
+          kStream, [=, fake = &fake()] { ++*fake->at(reinterpret_cast<std::uint8_t*>(bumped)); });
+      const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
       now_ += 10 * objects_.size();
       fake().runAll();
-      ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());
+      ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
     } else {
       machine_->call(bump_, {bumped});
       now_ += 10 * objects_.size();
@@ -688,15 +685,13 @@ class ManagedProgram : public ZeroCopies {
     return managed;
   }
   void kernel(std::byte* at) {
-    const coherence::DeviceRange everything{nullptr, 0, true};
-    ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&everything, 1}).ok());
-    fake().submit(kStream, [at, this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
-    ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    (void)machine_->launch(kStream,
+                           [at, this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
   }
   void wait() {
-    machine_->manager().beforeDeviceWait(std::nullopt);
+    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
     fake().runAll();
-    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());
+    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
   }
   void managedRound() {
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
@@ -897,6 +892,42 @@ TEST_P(ManagedProgram, ItEndsWhereKernelsAreSlow) {
   EXPECT_EQ(ended(), before + 1);
   EXPECT_GE(slow, 3);
   EXPECT_LE(slow, 9);
+  expectPattern();
+}
+
+TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 40 && moved() == before; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    const bool asks = i % 2 == 0;
+    const coherence::DeviceWait wait =
+        machine_->manager().beforeDeviceWait(accel::kForeignStream, asks);
+    fake().runAll();
+    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+    machine_->verify();
+  }
+  EXPECT_EQ(moved(), before + 1);
+}
+
+// Rounds of such a program are the launch, the wait and no more; one in sixteen is looked at.
+TEST_P(ManagedProgram, MostOfItsRoundsTakeNoLock) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  const std::uint64_t calls = stats().calls.value();
+  const std::uint64_t repeated = stats().repeatedCalls.value();
+  fake().clearLog();
+  constexpr std::uint64_t kMore = 160;
+  for (std::uint64_t i = 0; i < kMore; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  EXPECT_EQ(stats().calls.value() - calls, kMore);
+  EXPECT_GE(stats().repeatedCalls.value() - repeated, kMore * 14 / 16);
+  EXPECT_LE(fake().log({Op::Kind::kMark}).size(), kMore / 8);
+  machine_->verify();
   expectPattern();
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -185,6 +186,118 @@ TEST_F(OtherCudaCalls, WhatIsCapturedIsNotDoneYet) {
   launch(stream_, object_);
   EXPECT_EQ(fake_cuda::calls("cuEventRecord"), marks);
   fake_cuda::capture(nullptr);
+}
+
+std::size_t marks() { return fake_cuda::calls("cuEventRecord"); }
+
+// An event that is recorded during a capture may become part of it, or end it.
+TEST_F(OtherCudaCalls, WhatWasLaunchedBeforeACaptureIsMarkedBeforeIt) {
+  CUstream captured = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&captured, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  launch(stream_, object_);
+  const std::size_t before = marks();
+  launch(stream_, object_);
+  ASSERT_EQ(marks(), before) << "it repeats";
+  ASSERT_EQ(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(marks(), before + 1);
+  launch(stream_, object_);
+  launch(stream_, object_);
+  EXPECT_EQ(marks(), before + 3) << "meanwhile none does";
+  // It fails, and nothing has ended.
+  CUgraph graph = nullptr;
+  EXPECT_EQ(DRIVER(cuStreamEndCapture)(stream_, &graph), CUDA_ERROR_ILLEGAL_STATE);
+  EXPECT_EQ(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_GLOBAL),
+            CUDA_ERROR_ILLEGAL_STATE);
+  launch(stream_, object_);
+  EXPECT_EQ(marks(), before + 4);
+  ASSERT_EQ(DRIVER(cuStreamEndCapture)(captured, &graph), CUDA_SUCCESS);
+  launch(stream_, object_);
+  launch(stream_, object_);
+  EXPECT_EQ(marks(), before + 4);
+  EXPECT_EQ(object_[0], 7u);
+  EXPECT_EQ(marks(), before + 6) << "theirs, and that of the copy to the CPU";
+  ASSERT_EQ(DRIVER(cuStreamDestroy)(captured), CUDA_SUCCESS);
+}
+
+TEST_F(OtherCudaCalls, WhatWasLaunchedOnAStreamIsMarkedBeforeTheStreamGoes) {
+  CUstream stream = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  launch(stream, object_);
+  launch(stream, object_);
+  const std::size_t before = marks();
+  ASSERT_EQ(DRIVER(cuStreamDestroy)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(marks(), before + 1);
+  EXPECT_EQ(object_[0], 2u);
+}
+
+// A wait of the stream may be for the CPU, which the next access must not wait for; and a copy
+// takes its time.
+TEST_F(OtherCudaCalls, OtherWorkOnAStreamComesAfterTheMark) {
+  CUevent event = nullptr;
+  ASSERT_EQ(DRIVER(cuEventCreate)(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+  std::uint32_t word = 0;
+  const std::function<CUresult()> works[] = {
+      [&] { return DRIVER(cuStreamWaitEvent)(stream_, event, 0); },
+      [&] { return DRIVER(cuMemcpyHtoDAsync)(plain_, &word, sizeof word, stream_); }};
+  std::uint32_t launched = 0;
+  for (const auto& work : works) {
+    launch(stream_, object_);
+    const std::size_t before = marks();
+    ASSERT_EQ(work(), CUDA_SUCCESS);
+    EXPECT_EQ(marks(), before) << "there is one";
+    launch(stream_, object_);
+    launch(stream_, object_);
+    ASSERT_EQ(work(), CUDA_SUCCESS);
+    EXPECT_EQ(marks(), before + 1);
+    launched += 3;
+    EXPECT_EQ(object_[0], launched);
+    EXPECT_EQ(marks(), before + 2) << "that, and that of the copy to the CPU";
+  }
+  ASSERT_EQ(DRIVER(cuEventDestroy)(event), CUDA_SUCCESS);
+}
+
+// Programs wait by such a copy: what they launched before on the legacy stream has ended then.
+TEST_F(OtherCudaCalls, ACopyToTheCpuIsAWait) {
+  std::uint32_t word = 0;
+  const auto copy = [&](std::size_t bytes) {
+    ASSERT_EQ(DRIVER(cuMemcpyDtoH)(&word, plain_, bytes), CUDA_SUCCESS);
+  };
+  launch(CU_STREAM_LEGACY, object_);
+  launch(CU_STREAM_LEGACY, object_);
+  const std::size_t before = marks();
+  copy(sizeof word);
+  EXPECT_EQ(object_[0], 2u);
+  EXPECT_EQ(marks(), before + 1) << "the copy to the CPU";
+  launch(stream_, object_);
+  launch(stream_, object_);
+  const std::size_t after = marks();
+  copy(sizeof word);
+  EXPECT_EQ(marks(), after + 1) << "not for that stream";
+  EXPECT_EQ(object_[0], 4u);
+  launch(CU_STREAM_LEGACY, object_);
+  launch(CU_STREAM_LEGACY, object_);
+  copy(0);
+  EXPECT_EQ(object_[0], 6u);
+}
+
+// Its number means another stream in each thread, so only its own thread could mark it.
+TEST_F(OtherCudaCalls, LaunchesOnAThreadsOwnStreamAreMarkedAtOnce) {
+  launch(CU_STREAM_PER_THREAD, object_);
+  const std::size_t before = marks();
+  launch(CU_STREAM_PER_THREAD, object_);
+  EXPECT_EQ(marks(), before + 1);
+  EXPECT_EQ(object_[0], 2u);
+}
+
+TEST_F(OtherCudaCalls, WaitsForEventsMarkWhatWasLaunchedAfterThem) {
+  CUevent event = nullptr;
+  ASSERT_EQ(DRIVER(cuEventCreate)(&event, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+  launch(stream_, object_);
+  ASSERT_EQ(DRIVER(cuEventRecord)(event, stream_), CUDA_SUCCESS);
+  launch(stream_, object_);
+  ASSERT_EQ(DRIVER(cuEventSynchronize)(event), CUDA_SUCCESS);
+  EXPECT_EQ(object_[0], 2u);
+  ASSERT_EQ(DRIVER(cuEventDestroy)(event), CUDA_SUCCESS);
 }
 
 // ---- Functions of the CPU

@@ -46,6 +46,7 @@ class Program : public fake_cuda::ApplicationTest {
     launch(stream_, object_);
     EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
   }
+  void launchAgain() { launch(stream_, object_); }
   void callAndSync() {
     if (kernel_ == nullptr) {
       adsmKernelDesc_t desc{};
@@ -178,6 +179,14 @@ TEST(LaunchCost, ALaunchOfTheApplicationsMakesNoSystemCallAndAsksTheDriverForLit
   EXPECT_EQ(cost.systemCalls, 0u);
 }
 
+// The launch, the thread's context and the stream's (the driver has several devices).
+TEST(LaunchCost, ALaunchAfterAnotherOneNeedsNeitherAMarkNorASystemCall) {
+  GMAC_SKIP_WHERE_OBJECTS_ARE_WALKED();
+  const Cost cost = costOf(&Program::launchAgain);
+  EXPECT_LE(cost.driverCalls, 3u * kRounds);
+  EXPECT_EQ(cost.systemCalls, 0u);
+}
+
 // The launch, the mark after it, a question whether it has ended, what has the device tell of its
 // end, and a question after that (this driver's work goes on when it is asked only); the thread's
 // context and twice its capture mode, for the call and the wait.
@@ -207,6 +216,7 @@ TEST(LaunchCost, APackBetweenObjectsMakesNoSystemCallAndAsksTheDriverForLittle) 
 
 TEST(LaunchCost, WhereTheProgramHasAHandlerItIsKeptOut) {
   EXPECT_GE(costOf(&Program::launchAndWait, true).systemCalls, 2u * kRounds);
+  EXPECT_GE(costOf(&Program::launchAgain, true).systemCalls, 2u * kRounds);
   EXPECT_GE(costOf(&Program::callAndSync, true).systemCalls, 2u * kRounds);
   EXPECT_GE(costOf(&Program::lendOnDevice, true).systemCalls, 4u * kRounds);
   EXPECT_GE(costOf(&Program::packOnDevice, true).systemCalls, 2u * kRounds);

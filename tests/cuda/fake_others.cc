@@ -301,38 +301,36 @@ const std::map<std::string, void*> kEntries = {
                             cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpy3DAsync) FAKE_ENTRY(cuMemcpyAsync)
                             FAKE_ENTRY(cuGraphCreate) FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(
                                 cuGraphAddMemcpyNode) FAKE_ENTRY(cuGraphMemcpyNodeGetParams)
-                                FAKE_ENTRY(cuGraphAddMemsetNode) FAKE_ENTRY(
-                                    cuGraphAddBatchMemOpNode) FAKE_ENTRY(cuGraphAddNode)
-                                    FAKE_ENTRY(cuGraphInstantiateWithFlags) FAKE_ENTRY(
-                                        cuGraphExecDestroy) FAKE_ENTRY(cuGraphLaunch)
-                                        FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
-                                            cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
-                                            FAKE_ENTRY(cuStreamWriteValue64) FAKE_ENTRY(
-                                                cuStreamWaitValue32) FAKE_ENTRY(cuStreamBatchMemOp)
-                                                FAKE_ENTRY(
-                                                    cuCtxCreate) FAKE_ENTRY(cuCtxDestroy)
-                                                    FAKE_ENTRY(cuDevicePrimaryCtxReset) FAKE_ENTRY(
-                                                        cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap)
-                                                        FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
-                                                            cuMemAddressFree)
-                                                            FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
-                                                                cuMemGetHandleForAddressRange)
-                                                                FAKE_ENTRY(cuStreamDestroy) FAKE_ENTRY(
-                                                                    cuCtxGetCurrent) FAKE_ENTRY(cuCtxPushCurrent)
-                                                                    FAKE_ENTRY(cuCtxPopCurrent) FAKE_ENTRY(
-                                                                        cuDevicePrimaryCtxRetain)
-                                                                        FAKE_ENTRY(
-                                                                            cuDeviceGetAttribute)
-                                                                            FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
-                                                                                cuStreamGetCtx)
+                                FAKE_ENTRY(cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode) FAKE_ENTRY(
+                                    cuGraphAddNode) FAKE_ENTRY(cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
+                                    FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
+                                        cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
+                                        FAKE_ENTRY(
+                                            cuStreamWriteValue64) FAKE_ENTRY(cuStreamWaitValue32)
+                                            FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(
+                                                cuCtxDestroy) FAKE_ENTRY(cuDevicePrimaryCtxReset)
+                                                FAKE_ENTRY(cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap) FAKE_ENTRY(
+                                                    cuMemSetAccess) FAKE_ENTRY(cuMemAddressFree)
+                                                    FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
+                                                        cuMemGetHandleForAddressRange)
+                                                        FAKE_ENTRY(
+                                                            cuStreamDestroy) FAKE_ENTRY(cuStreamBeginCapture)
+                                                            FAKE_ENTRY(cuStreamWaitEvent) FAKE_ENTRY(
+                                                                cuStreamEndCapture) FAKE_ENTRY(cuCtxGetCurrent)
+                                                                FAKE_ENTRY(
+                                                                    cuCtxPushCurrent) FAKE_ENTRY(cuCtxPopCurrent)
+                                                                    FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
+                                                                        cuDeviceGetAttribute)
+                                                                        FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
+                                                                            cuStreamGetCtx)
+                                                                            FAKE_ENTRY(
+                                                                                cuMemcpyDtoDAsync)
                                                                                 FAKE_ENTRY(
-                                                                                    cuMemcpyDtoDAsync)
+                                                                                    cuDevicePrimaryCtxRelease)
                                                                                     FAKE_ENTRY(
-                                                                                        cuDevicePrimaryCtxRelease)
+                                                                                        cuEventCreate)
                                                                                         FAKE_ENTRY(
-                                                                                            cuEventCreate)
-                                                                                            FAKE_ENTRY(
-                                                                                                cuMemsetD8Async)};
+                                                                                            cuMemsetD8Async)};
 #undef FAKE_ENTRY
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
 void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);

@@ -171,6 +171,20 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
                                                               : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
+CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode) {
+  FAKE_CALL();
+  FAKE_HANDLE(stream);
+  if (device().capturing != nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+  device().capturing = stream;
+  return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  FAKE_CALL();
+  if (stream == nullptr || stream != device().capturing) return CUDA_ERROR_ILLEGAL_STATE;
+  device().capturing = nullptr;
+  *graph = nullptr;
+  return CUDA_SUCCESS;
+}
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   count(__func__);
   thread_local CUstreamCaptureMode own = CU_STREAM_CAPTURE_MODE_GLOBAL;

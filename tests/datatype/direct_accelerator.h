@@ -86,6 +86,7 @@ class DirectAccelerator final : public accel::Accelerator, public accel::NativeS
   bool perThread(accel::NativeStream) const noexcept override { return false; }
   bool capturing(accel::NativeStream) const noexcept override { return false; }
   Result<Fence> fence(accel::NativeStream, const Fence&) override { return Fence{}; }
+  Fence newest() const noexcept override { return {}; }
   Status follow(accel::NativeStream stream, accel::Ticket ticket) override;
   Result<accel::Ticket> mark(accel::NativeStream, accel::Ticket) override;
   Status waitForAll() override { return {}; }

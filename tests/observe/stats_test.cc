@@ -99,6 +99,7 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
                            "zeroCopies",
                            "zeroCopiesEnded",
                            "awaitedCalls",
+                           "repeatedCalls",
                            "migrations",
                            "migratedBytes",
                            "readBacks"}) {

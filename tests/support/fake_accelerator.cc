@@ -969,15 +969,20 @@ Result<accel::NativeStreams::Fence> FakeAccelerator::fence(NativeStream stream,
   if (Status failed; fails(Op::Kind::kFence, "fence", &failed)) {
     return failed;
   }
-  const auto newest = [&](Queue queue) {
-    return Ticket{submitted_[queue] == 0 ? 0 : submitted_[queue] << kQueueBits | queue};
-  };
-  const Fence fence{newest(kIn), newest(kKernels)};
+  const Fence fence = newest();
   if (fence.copyIn != earlier.copyIn || fence.kernelWork != earlier.kernelWork) {
     push(static_cast<Queue>(kFirstStream + streamIndex(stream)),
          {0, fence.kernelWork, submitted_[kIn], [] { return true; }, 0, nullptr, 0});
   }
   return fence;
+}
+
+accel::NativeStreams::Fence FakeAccelerator::newest() const noexcept {
+  const std::lock_guard guard(lock_);
+  const auto newestIn = [&](Queue queue) {
+    return Ticket{submitted_[queue] == 0 ? 0 : submitted_[queue] << kQueueBits | queue};
+  };
+  return {newestIn(kIn), newestIn(kKernels)};
 }
 
 std::uint64_t FakeAccelerator::newestOn(NativeStream stream) {
@@ -992,7 +997,10 @@ Status FakeAccelerator::follow(NativeStream stream, Ticket ticket) {
   return {};
 }
 
-Status FakeAccelerator::waitForAll() { return notHere(); }
+Status FakeAccelerator::waitForAll() {
+  runAll();
+  return {};
+}
 
 Result<Ticket> FakeAccelerator::mark(NativeStream stream, Ticket) {
   const std::lock_guard guard(lock_);

@@ -233,6 +233,7 @@ class FakeAccelerator final : public accel::Accelerator,
   bool capturing(accel::NativeStream) const noexcept override { return capturing_; }
   void setCapturing(bool capturing) { capturing_ = capturing; }
   Result<Fence> fence(accel::NativeStream stream, const Fence& earlier) override;
+  Fence newest() const noexcept override;
   Status follow(accel::NativeStream stream, accel::Ticket ticket) override;
   Result<accel::Ticket> mark(accel::NativeStream stream, accel::Ticket earlier) override;
   Status waitForAll() override;

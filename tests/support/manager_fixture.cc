@@ -175,6 +175,22 @@ void ManagerUnderTest::sync() {
   verify();
 }
 
+bool ManagerUnderTest::launch(accel::NativeStream stream, std::function<void()> work) {
+  if (manager_->mayRepeat() && manager_->beginRepeated(stream)) {
+    fake_->submit(stream, std::move(work));
+    manager_->endRepeated(stream, true);
+    return true;
+  }
+  const coherence::DeviceRange everything{nullptr, 0, true};
+  const Status begun = manager_->beginDeviceWork(stream, {&everything, 1});
+  EXPECT_TRUE(begun.ok()) << lastErrorText();
+  if (begun.ok()) {
+    fake_->submit(stream, std::move(work));
+    EXPECT_TRUE(manager_->endDeviceWork(stream, true).ok()) << lastErrorText();
+  }
+  return false;
+}
+
 void ManagerUnderTest::verify() {
   const Status status = manager().verify();
   EXPECT_TRUE(status.ok()) << lastErrorText();

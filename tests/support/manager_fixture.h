@@ -85,6 +85,9 @@ class ManagerUnderTest {
   Status tryCallRanges(adsmKernel_t kernel, std::vector<const void*> args,
                        std::vector<adsmRangeUse_t> uses);
   void sync();
+  // Work of the application's own on a stream that may use every object, as the hooks of CUDA's
+  // launches submit it. Whether it repeated.
+  bool launch(accel::NativeStream stream, std::function<void()> work);
   // The walker's verdict, as a test failure.
   void verify();
   // Whether no copy and no protection change happens while `action` runs.

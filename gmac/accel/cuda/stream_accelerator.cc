@@ -563,7 +563,7 @@ Status StreamAccelerator::copiesFollow(Ticket ticket) {
 
 Result<NativeStreams::Fence> StreamAccelerator::fence(NativeStream stream, const Fence& earlier) {
   GMAC_TRY(ready());
-  const Fence fence{in_.newest(), kernel_.newest()};
+  const Fence fence = newest();
   const bool copies = fence.copyIn != earlier.copyIn;
   const bool kernels = fence.kernelWork != earlier.kernelWork;
   if (copies || kernels) {

@@ -168,6 +168,7 @@ class StreamAccelerator final : public Accelerator,
   bool perThread(NativeStream stream) const noexcept override;
   bool capturing(NativeStream stream) const noexcept override;
   Result<Fence> fence(NativeStream stream, const Fence& earlier) override;
+  Fence newest() const noexcept override { return {in_.newest(), kernel_.newest()}; }
   Status follow(NativeStream stream, Ticket ticket) override;
   Result<NativeStream> sideStream() override;
   Result<Ticket> mark(NativeStream stream, Ticket earlier) override;

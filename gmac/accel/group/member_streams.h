@@ -34,6 +34,7 @@ class MemberStreams final : public NativeStreams {
   Result<Fence> fence(NativeStream stream, const Fence& earlier) override {
     return member_.fence(stream, earlier);
   }
+  Fence newest() const noexcept override { return member_.newest(); }
   // No stream waits for another member: the caller does.
   Status follow(NativeStream stream, Ticket ticket) override {
     return memberOf(ticket) != 0 ? wait_(ticket) : member_.follow(stream, ofMember(ticket));

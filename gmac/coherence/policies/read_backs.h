@@ -41,6 +41,8 @@ class ReadBacks {
 
   // Whether there is anything to do; needs no lock.
   bool any() const { return blocks_.anyReadBacks() || zeroCopy_.any(); }
+  // Whether nothing will be, while nobody takes the lock. Under the lock.
+  bool restsUnlocked() const { return !blocks_.anyReadBacks() && zeroCopy_.restsUnlocked(); }
   // The program is about to wait, and neither the wait nor what follows it has anything to do.
   // Needs no lock.
   bool foundSettled() { return zeroCopy_.foundSettled(); }

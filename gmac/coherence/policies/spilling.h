@@ -76,6 +76,11 @@ class Spilling {
   // The same of one object. It waits for the calls that use the object, and for the application's
   // streams. After an error some of it may have moved.
   Status gatherOne(const Candidate& candidate, const Place& place);
+  // Whether beforeWork() has something to do. Three loads.
+  bool isDue() const {
+    return roomMayBe_.load(std::memory_order_relaxed) || launches_.guestsAreDue() ||
+           keepsPages_.load(std::memory_order_relaxed);
+  }
   // Before device work: brings objects back if memory may have become free, and in place of others
   // where work uses them more (guest_policy.h). Three loads, usually.
   void beforeWork() {

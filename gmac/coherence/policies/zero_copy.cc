@@ -82,6 +82,10 @@ void ZeroCopy::waits() {
 }
 
 void ZeroCopy::waitEnded(Lock& lock) {
+  if (launches_.judgeRepeated() == ConcurrentUse::Verdict::kBad) {
+    launches_.suspectAll();
+    return;
+  }
   if (std::exchange(waiting_, false) && !blocks_.concurrentObjects().empty()) {
     const auto queue = awaited_ ? std::optional(static_cast<ConcurrentUse::Queue>(*awaited_))
                                 : std::optional<ConcurrentUse::Queue>();
@@ -111,6 +115,11 @@ void ZeroCopy::waitEnded(Lock& lock) {
       concurrent_.checked(true, count + 1);
     }
   }
+}
+
+bool ZeroCopy::restsUnlocked() const {
+  return unordered_ && !blocks_.concurrentObjects().empty() && blocks_.watchedObjects().empty() &&
+         moves_.empty() && !concurrent_.inRound();
 }
 
 void ZeroCopy::round(Object& object) {

@@ -41,6 +41,9 @@ class ZeroCopy {
 
   // Whether there is such an object; needs no lock.
   bool any() const { return any_.load(std::memory_order_relaxed); }
+  // Whether waits of the program have nothing to do while nobody takes the lock: all that there is
+  // is used by the CPU and kernels at once, and its round is over. Under the lock.
+  bool restsUnlocked() const;
   // The program waits, and a call has waited for all work already. Needs no lock.
   bool foundSettled() {
     if (!ledger_.settled()) {

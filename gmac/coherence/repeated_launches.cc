@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/repeated_launches.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "gmac/accel/backoff.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/observe/stats.h"
+
+namespace gmac {
+namespace {
+
+// The calling thread is between begin() and end(); and has run the prelude there, in a fault of the
+// driver's.
+struct Here {
+  bool inside = false;
+  bool noted = false;
+};
+constinit thread_local Here here __attribute__((tls_model("initial-exec")));
+
+}  // namespace
+
+RepeatedLaunches::RepeatedLaunches(ObjectMutex& mutex, accel::Accelerator& accelerator,
+                                   Ledger& ledger, Loans& loans, Blocks& blocks,
+                                   PromptWaits& promptWaits, ConcurrentUse& concurrent)
+    : mutex_(mutex),
+      accelerator_(accelerator),
+      ledger_(ledger),
+      loans_(loans),
+      blocks_(blocks),
+      promptWaits_(promptWaits),
+      concurrent_(concurrent) {
+  mutex.startWith(*this);
+}
+
+bool RepeatedLaunches::usedByNone(accel::NativeStream stream) const {
+  const Blocks::OpenList& open = blocks_.openObjects();
+  return std::none_of(open.begin(), open.end(),
+                      [&](const Object& object) { return object.usedBy(stream); });
+}
+
+void RepeatedLaunches::allow(bool skipsWaits) {
+  const accel::Devices* const devices = accelerator_.devices();
+  if (due() || loans_.any(coherence::Lent::kOnDevice) || promptWaits_.on() ||
+      ledger_.submissionUnderWay() || (devices != nullptr && !devices->reachEachOther())) {
+    return;
+  }
+  count_ = 0;
+  ledger_.forEachUpToDate([&](accel::NativeStream stream) {
+    if (count_ < kMostStreams && usedByNone(stream)) {
+      streams_[count_].launched.store(false, std::memory_order_relaxed);
+      streams_[count_++].stream = stream;
+    }
+  });
+  if (count_ == 0) {
+    return;
+  }
+  skipsWaits_ = skipsWaits;
+  patience_.store(concurrent_.patience(), std::memory_order_relaxed);
+  began_.store(0, std::memory_order_relaxed);
+  noted_.store(launched_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  left_.store(blocks_.concurrentObjects().empty() ? std::numeric_limits<std::int64_t>::max()
+                                                  : kMostUnchecked,
+              std::memory_order_relaxed);
+  due_.store(true);
+}
+
+bool RepeatedLaunches::begin(accel::NativeStream stream) noexcept {
+  // A host function runs between launches, and what it writes is released by the next one.
+  if (!due() || !ledger_.hostFunctionsRun()) {
+    return false;
+  }
+  inside_.fetch_add(1);
+  if (due_.load()) {
+    const auto end = streams_.begin() + count_;
+    const auto found = std::find_if(streams_.begin(), end,
+                                    [&](const Stream& one) { return one.stream == stream; });
+    if (found != end && left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
+      found->launched.store(true, std::memory_order_relaxed);
+      launched_.fetch_add(1);
+      here.inside = true;
+      if (skipsWaits_ && began_.load(std::memory_order_relaxed) == 0) {
+        began_.store(ledger_.times().now(), std::memory_order_relaxed);
+      }
+      return true;
+    }
+  }
+  inside_.fetch_sub(1);
+  return false;
+}
+
+void RepeatedLaunches::end(accel::NativeStream stream, bool submitted) noexcept {
+  if (submitted) {
+    stats().called(0);
+    stats().repeatedCalls.add();
+  }
+  const bool noted = here.noted;
+  here = {};
+  inside_.fetch_sub(1);
+  if (noted) [[unlikely]] {
+    const Lock lock(mutex_);
+    ledger_.repeated(stream, false);
+  }
+}
+
+coherence::DeviceWait RepeatedLaunches::waitBegins(
+    std::optional<accel::NativeStream> stream) noexcept {
+  coherence::DeviceWait wait;
+  if (!due()) {
+    return wait;
+  }
+  inside_.fetch_add(1);
+  if (due_.load()) {
+    const std::uint64_t launched = launched_.load();
+    const bool any = launched != noted_.load(std::memory_order_relaxed);
+    wait.skipped = skipsWaits_ && any;
+    // What is counted has been submitted where no other thread is inside.
+    const bool all =
+        std::all_of(streams_.begin(), streams_.begin() + count_, [&](const Stream& one) {
+          return !stream || one.stream == *stream || !one.launched.load(std::memory_order_relaxed);
+        });
+    if (any && all && inside_.load() == 1) {
+      wait.launches = launched;
+    }
+  }
+  inside_.fetch_sub(1);
+  return wait;
+}
+
+bool RepeatedLaunches::waitEnded(const coherence::DeviceWait& wait) noexcept {
+  const bool forAll = wait.launches != 0 && wait.launches == launched_.load();
+  if (forAll) {
+    waited_.store(wait.launches);
+  }
+  if (!wait.skipped || !due()) {
+    return false;
+  }
+  const std::uint64_t began = forAll ? began_.exchange(0, std::memory_order_relaxed) : 0;
+  if (began == 0) {
+    return true;
+  }
+  const std::uint64_t took = ledger_.times().now() - began;
+  if (took > patience_.load(std::memory_order_relaxed)) {
+    slowTook_.store(took, std::memory_order_relaxed);
+    return false;
+  }
+  rounds_.fetch_add(1, std::memory_order_relaxed);
+  roundsTook_.fetch_add(took, std::memory_order_relaxed);
+  return true;
+}
+
+ConcurrentUse::Verdict RepeatedLaunches::judgeRounds() {
+  const std::uint64_t rounds = rounds_.exchange(0, std::memory_order_relaxed);
+  const std::uint64_t took = roundsTook_.exchange(0, std::memory_order_relaxed);
+  const std::uint64_t slow = slowTook_.exchange(0, std::memory_order_relaxed);
+  const auto verdict = rounds > 0 ? concurrent_.took(took / rounds) : ConcurrentUse::Verdict::kOpen;
+  return slow == 0 || verdict == ConcurrentUse::Verdict::kBad ? verdict : concurrent_.took(slow);
+}
+
+bool RepeatedLaunches::anyToMark() const noexcept {
+  const std::uint64_t launched = launched_.load();
+  return due() && launched != noted_.load(std::memory_order_relaxed) && launched != waited_.load();
+}
+
+void RepeatedLaunches::note() noexcept {
+  if (due()) {
+    const Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
+  }
+}
+
+// The holder of the lock comes first from here on: no launch begins any more, and those under way
+// end.
+void RepeatedLaunches::run() noexcept {
+  due_.store(false);
+  const std::uint32_t own = here.inside ? 1 : 0;
+  for (accel::Backoff backoff; inside_.load() > own;) {
+    backoff.step();
+  }
+  here.noted = here.inside;
+  const std::uint64_t launched = launched_.load();
+  const bool ended = waited_.load() == launched && own == 0;
+  for (std::size_t i = 0; launched != noted_.load(std::memory_order_relaxed) && i < count_; ++i) {
+    if (streams_[i].launched.load(std::memory_order_relaxed)) {
+      ledger_.repeated(streams_[i].stream, ended);
+    }
+  }
+}
+
+}  // namespace gmac

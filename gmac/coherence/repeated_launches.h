@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launches that repeat: since a launch on the same stream nobody has taken the lock of all objects.
+//
+// Such a launch finds all objects released. What is left to note of it is that its stream has newer
+// work than the newest mark. So it takes no lock, and whoever takes the lock next notes that before
+// anything else (ObjectMutex::Prelude). A program that is bound by its launches does not pay for
+// ours then.
+//
+//  - Launches may repeat on streams that follow all flushes, where no object is open that their
+//    kernels use, and nothing is lent, awaited by the call itself or due to move.
+//  - The end of such launches is known without a mark where the program has waited for all of them.
+//  - While the CPU and kernels use objects at once (concurrent_use.h), waits of the program have
+//    nothing to do either, and need no lock, unless a round was slow. As those objects are checked
+//    now and then, at most kMostUnchecked launches in a row repeat.
+#ifndef GMAC_COHERENCE_REPEATED_LAUNCHES_H_
+#define GMAC_COHERENCE_REPEATED_LAUNCHES_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "gmac/accel/accelerator.h"
+#include "gmac/accel/native_streams.h"
+#include "gmac/coherence/concurrent_use.h"
+#include "gmac/coherence/loans.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/port.h"
+#include "gmac/coherence/prompt_waits.h"
+
+namespace gmac {
+
+class Blocks;
+class Ledger;
+
+// Thread-safe. Not in a child of fork.
+class RepeatedLaunches final : public ObjectMutex::Prelude {
+ public:
+  static constexpr std::size_t kMostStreams = 8;
+  static constexpr std::int64_t kMostUnchecked = 15;
+
+  RepeatedLaunches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
+                   Loans& loans, Blocks& blocks, PromptWaits& promptWaits,
+                   ConcurrentUse& concurrent);
+  RepeatedLaunches(const RepeatedLaunches&) = delete;
+  RepeatedLaunches& operator=(const RepeatedLaunches&) = delete;
+
+  // ---- Under the lock
+
+  // A launch that may use all objects has been noted, or a wait of the program's has ended. From
+  // here on launches repeat where they may. `skipsWaits`: so do waits.
+  void allow(bool skipsWaits);
+  // How many launches have repeated since the last question.
+  std::uint64_t takeLaunches() {
+    const std::uint64_t launched = launched_.load(std::memory_order_relaxed);
+    return launched - std::exchange(taken_, launched);
+  }
+  // What the rounds without the lock tell of the objects that are used at once.
+  ConcurrentUse::Verdict judgeRounds();
+
+  // ---- Without the lock
+
+  // See port.h.
+  bool may() const noexcept { return due(); }
+  bool begin(accel::NativeStream stream) noexcept;
+  void end(accel::NativeStream stream, bool submitted) noexcept;
+  // The program begins to wait for a stream, or for all streams; kForeignStream: for something
+  // else.
+  coherence::DeviceWait waitBegins(std::optional<accel::NativeStream> stream) noexcept;
+  // It has waited with success. Whether that is all there is to do.
+  bool waitEnded(const coherence::DeviceWait& wait) noexcept;
+  // Whether there are launches whose end nobody could ask for.
+  bool anyToMark() const noexcept;
+  // Launches no longer repeat, and those so far are marked. Takes the lock where they may repeat.
+  void note() noexcept;
+
+ private:
+  struct Stream {
+    accel::NativeStream stream{};
+    std::atomic<bool> launched{false};  // since it was allowed
+  };
+
+  void run() noexcept override;
+  bool usedByNone(accel::NativeStream stream) const;
+
+  ObjectMutex& mutex_;
+  accel::Accelerator& accelerator_;
+  Ledger& ledger_;
+  Loans& loans_;
+  Blocks& blocks_;
+  PromptWaits& promptWaits_;
+  ConcurrentUse& concurrent_;
+
+  // Written under the lock while launches may not repeat, and nobody is inside.
+  std::array<Stream, kMostStreams> streams_;
+  std::size_t count_ = 0;
+  bool skipsWaits_ = false;
+
+  std::uint64_t taken_ = 0;                 // launched_ at the last take()
+  std::atomic<std::uint32_t> inside_{0};    // threads that launch, or look at the above
+  std::atomic<std::int64_t> left_{0};       // so many may repeat
+  std::atomic<std::uint64_t> launched_{0};  // of all time, before they are submitted
+  std::atomic<std::uint64_t> noted_{0};     // so many when launches were allowed
+  std::atomic<std::uint64_t> waited_{0};    // so many the program has waited for
+
+  // Of rounds at whose wait nothing was to be done, in nanoseconds.
+  std::atomic<std::uint64_t> patience_{0};  // what takes longer is slow
+  std::atomic<std::uint64_t> began_{0};   // the first launch since the last wait; 0: there is none
+  std::atomic<std::uint64_t> rounds_{0};  // those that were not slow
+  std::atomic<std::uint64_t> roundsTook_{0};  // together
+  std::atomic<std::uint64_t> slowTook_{0};    // the newest slow one; 0: there is none
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_REPEATED_LAUNCHES_H_

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launches that find everything released by the one before: they note nothing, and nothing is lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gmac/observe/stats.h"
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::NativeStream;
+using coherence::DeviceRange;
+using coherence::DeviceWait;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr NativeStream kFirst{1};
+constexpr NativeStream kSecond{2};
+
+// Nothing that is submitted runs before something waits for it, or asks for it.
+class RepeatedLaunches : public ::testing::TestWithParam<std::string> {
+ protected:
+  RepeatedLaunches() {
+    MachineSetup setup;
+    setup.protocol = GetParam();
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    data_ = machine_->allocateArray<std::uint8_t>(4 * kPage);
+  }
+  FakeAccelerator& fake() { return machine_->fake(); }
+  Manager& manager() { return machine_->manager(); }
+
+  // Adds one on the device.
+  bool launch(NativeStream stream = kFirst) {
+    ++value_;
+    const bool repeated = machine_->launch(stream, bump());
+    machine_->verify();
+    return repeated;
+  }
+  std::function<void()> bump() {
+    return [this] { ++*fake().at(data_); };
+  }
+  // Without the walker, which takes the lock.
+  bool launchUnwatched(NativeStream stream = kFirst) {
+    ++value_;
+    return machine_->launch(stream, bump());
+  }
+  std::size_t marks() { return fake().log({Op::Kind::kMark}).size(); }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  std::uint8_t* data_ = nullptr;
+  std::uint8_t value_ = 0;
+};
+
+TEST_P(RepeatedLaunches, OneMarkServesThemAll) {
+  const std::uint64_t calls = stats().calls.value();
+  const std::uint64_t repeated = stats().repeatedCalls.value();
+  EXPECT_FALSE(launchUnwatched());
+  fake().clearLog();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(launchUnwatched()) << i;
+  }
+  EXPECT_THAT(fake().log(), IsEmpty());
+  EXPECT_EQ(data_[0], value_);
+  EXPECT_EQ(marks(), 1u);
+  EXPECT_EQ(stats().calls.value() - calls, 6u);
+  EXPECT_EQ(stats().repeatedCalls.value() - repeated, 5u);
+  machine_->verify();
+}
+
+TEST_P(RepeatedLaunches, NoneFollowsAnAccess) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  data_[0] = value_ = 50;
+  EXPECT_FALSE(launchUnwatched());
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+  EXPECT_FALSE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+}
+
+// The walker takes the lock, as everybody does who looks at objects.
+TEST_P(RepeatedLaunches, WhoeverLooksMarksThem) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  fake().clearLog();
+  machine_->verify();
+  EXPECT_EQ(marks(), 1u);
+  machine_->verify();
+  EXPECT_EQ(marks(), 1u);
+  EXPECT_FALSE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+}
+
+TEST_P(RepeatedLaunches, StreamsTakeTurns) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
+  const auto both = [&](bool repeat) {
+    EXPECT_EQ(launchUnwatched(kFirst), repeat);
+    EXPECT_EQ(machine_->launch(kSecond, [=, this] { ++*fake().at(other); }), repeat);
+  };
+  both(false);
+  both(true);
+  both(true);
+  fake().clearLog();
+  EXPECT_EQ(data_[0], value_);
+  EXPECT_EQ(other[0], 3);
+  EXPECT_EQ(marks(), 2u);
+}
+
+// One stream has been told to come after the flush, and the other has not.
+TEST_P(RepeatedLaunches, AStreamThatFollowsNoFlushIsOrderedFirst) {
+  const auto copy = [&](std::size_t to) { *fake().at(data_ + to) = *fake().at(data_); };
+  (void)machine_->launch(kFirst, [] {});
+  (void)machine_->launch(kSecond, [] {});
+  data_[0] = 9;
+  EXPECT_FALSE(machine_->launch(kFirst, [&] { copy(1); }));
+  EXPECT_FALSE(machine_->launch(kSecond, [&] { copy(2); }));
+  EXPECT_TRUE(machine_->launch(kFirst, [&] { copy(3); }));
+  EXPECT_TRUE(machine_->launch(kSecond, [&] { copy(4); }));
+  EXPECT_EQ(data_[1], 9);
+  EXPECT_EQ(data_[2], 9);
+  EXPECT_EQ(data_[3], 9);
+  EXPECT_EQ(data_[4], 9);
+}
+
+TEST_P(RepeatedLaunches, ManyStreamsAreCorrectToo) {
+  for (int round = 0; round < 3; ++round) {
+    for (std::uintptr_t stream = 0; stream < 8; ++stream) {
+      fake().runAll();  // streams are in no order among themselves
+      launch(NativeStream{stream});
+    }
+  }
+  EXPECT_EQ(data_[0], value_);
+}
+
+// ---- Waits of the program
+
+TEST_P(RepeatedLaunches, TheProgramsWaitSavesTheMark) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  ASSERT_TRUE(launchUnwatched());
+  fake().clearLog();
+  for (const std::optional<NativeStream> awaited : {std::optional<NativeStream>(), {kFirst}}) {
+    const DeviceWait wait = manager().beforeDeviceWait(awaited);
+    fake().runAll();
+    ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+    EXPECT_EQ(data_[0], value_);
+    EXPECT_EQ(marks(), 0u);
+    launchUnwatched();
+    ASSERT_TRUE(launchUnwatched());
+    fake().clearLog();
+  }
+}
+
+TEST_P(RepeatedLaunches, AWaitForSomethingElseSavesNone) {
+  for (const NativeStream awaited : {kSecond, accel::kForeignStream}) {
+    launchUnwatched();
+    ASSERT_TRUE(launchUnwatched());
+    fake().clearLog();
+    const DeviceWait wait = manager().beforeDeviceWait(awaited);
+    // Marked before: the mark of a stream that does nothing would have to be waited for.
+    EXPECT_EQ(marks(), 1u);
+    ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+    EXPECT_EQ(data_[0], value_);
+  }
+}
+
+TEST_P(RepeatedLaunches, WhatComesWhileTheProgramWaitsIsNotWaitedFor) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  const DeviceWait wait = manager().beforeDeviceWait(std::nullopt);
+  fake().runAll();
+  ASSERT_TRUE(launchUnwatched());  // by another thread
+  ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+  EXPECT_EQ(data_[0], value_);
+}
+
+// Another thread begins to wait before the launch has reached the stream.
+TEST_P(RepeatedLaunches, ALaunchThatIsUnderWayIsNotWaitedFor) {
+  launchUnwatched();
+  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  DeviceWait wait;
+  std::thread waiter([&] { wait = manager().beforeDeviceWait(std::nullopt); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  fake().submit(kFirst, bump());
+  ++value_;
+  manager().endRepeated(kFirst, true);
+  waiter.join();
+  ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+  EXPECT_EQ(data_[0], value_);
+}
+
+// ---- Other threads, and the same one
+
+TEST_P(RepeatedLaunches, AnAccessWaitsForTheLaunchThatIsUnderWay) {
+  launchUnwatched();
+  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  std::uint8_t seen = 0;
+  std::thread reader([&] { seen = data_[0]; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  fake().submit(kFirst, bump());
+  manager().endRepeated(kFirst, true);
+  reader.join();
+  EXPECT_EQ(seen, ++value_);
+}
+
+// As a driver's launch may fault that reads what it was given.
+TEST_P(RepeatedLaunches, AnAccessOfTheLaunchItselfDoesNotHang) {
+  launchUnwatched();
+  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  EXPECT_EQ(data_[0], value_);
+  fake().submit(kFirst, bump());
+  manager().endRepeated(kFirst, true);
+  fake().runAll();
+  EXPECT_FALSE(launchUnwatched());
+  ++value_;
+  EXPECT_EQ(data_[0], value_);
+}
+
+TEST_P(RepeatedLaunches, ALaunchThatFailsLeavesNoTrace) {
+  const std::uint64_t calls = stats().calls.value();
+  launchUnwatched();
+  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  manager().endRepeated(kFirst, false);
+  EXPECT_EQ(stats().calls.value() - calls, 1u);
+  EXPECT_EQ(data_[0], value_);
+  machine_->verify();
+}
+
+// ---- What keeps launches from repeating
+
+TEST_P(RepeatedLaunches, AHostFunctionComesFirst) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  manager().hostFunctionQueued();
+  EXPECT_FALSE(manager().beginRepeated(kFirst));
+  manager().hostFunctionEnded();
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+}
+
+TEST_P(RepeatedLaunches, ACallOfTheLibrarysComesFirst) {
+  const adsmKernel_t seven =
+      fake().kernel("seven", 1, [this](const accel::LaunchShape&, void** args) {
+        *fake().argument<std::uint8_t>(args, 0) = 7;
+      });
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  machine_->call(seven, {data_});
+  value_ = 7;
+  EXPECT_FALSE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+}
+
+TEST_P(RepeatedLaunches, CopiesOfTheProgramsDoNot) {
+  launchUnwatched();
+  const DeviceRange range{data_, 1, true};
+  ASSERT_TRUE(manager().beginDeviceWork(kFirst, {&range, 1}).ok());
+  fake().submit(kFirst, [this] { *fake().at(data_) = 30; });
+  ASSERT_TRUE(manager().endDeviceWork(kFirst, true).ok());
+  value_ = 30;
+  EXPECT_FALSE(launchUnwatched()) << "a copy says nothing of all objects";
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+}
+
+// What kernels of that stream do not use stays open.
+TEST_P(RepeatedLaunches, AnObjectOfAnotherStreamsDoesNotHinder) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
+  ASSERT_TRUE(manager().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
+  other[0] = 3;
+  launchUnwatched(kFirst);
+  EXPECT_TRUE(launchUnwatched(kFirst));
+  EXPECT_FALSE(launchUnwatched(kSecond));
+  EXPECT_EQ(data_[0], value_);
+}
+
+TEST_P(RepeatedLaunches, ADestroyedStreamIsMarkedBefore) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  fake().clearLog();
+  manager().markRepeated();
+  EXPECT_EQ(marks(), 1u);
+  manager().streamDestroyed(kFirst);
+  EXPECT_EQ(data_[0], value_);
+  EXPECT_EQ(marks(), 1u);
+}
+
+// Nothing else could tell when the work has ended.
+TEST_P(RepeatedLaunches, AStreamThatCannotBeMarkedIsWaitedFor) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  fake().failNext(Op::Kind::kMark, 1, adsmErrorSystem);
+  EXPECT_EQ(data_[0], value_);
+  EXPECT_FALSE(fake().armed());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RepeatedLaunches, ::testing::Values("rolling", "lazy"),
+                         [](const auto& info) { return info.param; });
+
+// Batch-update leaves objects open or fetches all of them: no launch finds them released for long.
+TEST(RepeatedLaunchesOfBatch, SeeWhatTheCpuHasWritten) {
+  MachineSetup setup;
+  setup.protocol = "batch";
+  ManagerUnderTest machine(setup);
+  auto* const data = machine.allocateArray<std::uint8_t>(kPage);
+  const auto bump = [&] { ++*machine.fake().at(data); };
+  for (int i = 0; i < 4; ++i) {
+    const std::uint8_t value = data[0] = static_cast<std::uint8_t>(10 * i);
+    (void)machine.launch(kFirst, bump);
+    (void)machine.launch(kFirst, bump);
+    const DeviceWait wait = machine.manager().beforeDeviceWait(std::nullopt);
+    machine.fake().runAll();
+    ASSERT_TRUE(machine.manager().afterDeviceWait(wait).ok());
+    EXPECT_EQ(data[0], value + 2);
+    machine.verify();
+  }
+}
+
+}  // namespace
+}  // namespace gmac::testing
