@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/scheduling.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstddef>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace gmac {
@@ -85,6 +89,56 @@ TEST(Scheduling, OnlyWhatIsOfferedIsTaken) {
   offers.erase(offers.begin());
   EXPECT_EQ(bestByData(offers), 1u);
   EXPECT_EQ(bestByHistory(offers), 1u);
+}
+
+// Asks three devices in turn, which answer as given, and again where one made room.
+struct Asked {
+  std::vector<std::pair<std::size_t, bool>> devices;  // and whether they were to make room
+  Status status;
+};
+Asked ask(std::array<adsmError_t, 3> answers, adsmError_t withRoom) {
+  Asked asked;
+  asked.status = runOnBest(
+      [](const DeviceSet& unfit) {
+        std::size_t device = 0;
+        while (device < 3 && unfit.test(device)) ++device;
+        return device < 3 ? std::optional(device) : std::nullopt;
+      },
+      [&](std::size_t device, bool makesRoom) {
+        asked.devices.emplace_back(device, makesRoom);
+        const bool full = answers[device] == adsmErrorAcceleratorMemory;
+        return Status(full && makesRoom ? withRoom : answers[device]);
+      });
+  return asked;
+}
+using ::testing::ElementsAre;
+using ::testing::Pair;
+
+TEST(Scheduling, GoesOnToTheNextDeviceWhereACallDoesNotFitOrHasNoCode) {
+  const Asked asked =
+      ask({adsmErrorAcceleratorMemory, adsmErrorNoImplementation, adsmSuccess}, adsmSuccess);
+  EXPECT_TRUE(asked.status.ok());
+  EXPECT_THAT(asked.devices, ElementsAre(Pair(0u, false), Pair(1u, false), Pair(2u, false)));
+}
+
+TEST(Scheduling, AsksDevicesWithoutCodeOnce) {
+  const Asked asked =
+      ask({adsmErrorNoImplementation, adsmErrorAcceleratorMemory, adsmErrorNoImplementation},
+          adsmErrorAcceleratorMemory);
+  EXPECT_EQ(asked.status.code(), adsmErrorAcceleratorMemory);
+  EXPECT_THAT(asked.devices,
+              ElementsAre(Pair(0u, false), Pair(1u, false), Pair(2u, false), Pair(1u, true)));
+  const Asked nowhere =
+      ask({adsmErrorNoImplementation, adsmErrorNoImplementation, adsmErrorNoImplementation},
+          adsmSuccess);
+  EXPECT_EQ(nowhere.status.code(), adsmErrorNoImplementation);
+  EXPECT_EQ(nowhere.devices.size(), 3u);
+}
+
+TEST(Scheduling, EndsWithAnyOtherError) {
+  const Asked asked = ask({adsmErrorAcceleratorMemory, adsmErrorKernel, adsmSuccess}, adsmSuccess);
+  EXPECT_EQ(asked.status.code(), adsmErrorKernel);
+  EXPECT_THAT(asked.devices, ElementsAre(Pair(0u, false), Pair(1u, false)));
 }
 
 }  // namespace

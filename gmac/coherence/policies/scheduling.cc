@@ -138,7 +138,7 @@ bool Scheduling::reaches(std::size_t device, const Object& object) const {
 
 std::optional<std::size_t> Scheduling::choose(adsmKernel_t kernel,
                                               std::span<const adsmRangeUse_t> uses,
-                                              const Unfit& unfit) {
+                                              const DeviceSet& unfit) {
   std::vector<DeviceOffer> offers;
   offers.reserve(devices_->count());
   for (std::size_t device = 0; device < devices_->count(); ++device) {

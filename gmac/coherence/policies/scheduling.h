@@ -54,6 +54,34 @@ struct DeviceOffer {
 std::size_t bestByData(std::span<const DeviceOffer> offers);
 std::size_t bestByHistory(std::span<const DeviceOffer> offers);
 
+using DeviceSet = std::bitset<accel::kMaxDevices>;
+
+// Makes a call on the first device that takes it. `choose(unfit)` names the best device that is not
+// in the set, if any is left; `run(device, makesRoom)` makes the call there. Devices that had no
+// room are asked again when no other has any, and may then make some; those without code for the
+// kernel are not.
+template <typename Choose, typename Run>
+Status runOnBest(Choose choose, Run run) {
+  Status status;
+  DeviceSet withoutCode;
+  for (const bool makesRoom : {false, true}) {
+    DeviceSet unfit = withoutCode;
+    while (const std::optional<std::size_t> chosen = choose(unfit)) {
+      status = run(*chosen, makesRoom);
+      if (status.code() == adsmErrorNoImplementation) {
+        withoutCode.set(*chosen);
+      } else if (status.code() != adsmErrorAcceleratorMemory) {
+        return status;
+      }
+      unfit.set(*chosen);
+    }
+    if (unfit.none()) {
+      return run(0, false);  // no device is left at all; the first one says so
+    }
+  }
+  return status;  // nowhere
+}
+
 // Calls that list what they use go where the rule says; the others, and all with one device, to
 // device 0. Where an object does not fit the next best device is tried, and where it fits on none,
 // other objects leave the best one. Thread-safe. Not for the fault handler, nor in a child of fork.
@@ -77,28 +105,13 @@ class Scheduling {
     if (device || !uses || rule_ == SchedulingRule::kCurrent) {
       return run(device.value_or(0), true);
     }
-    Status status;
-    for (const bool makesRoom : {false, true}) {
-      Unfit unfit;
-      while (const auto chosen = choose(kernel, uses->list, unfit)) {
-        status = run(*chosen, makesRoom);
-        if (status.code() != adsmErrorAcceleratorMemory &&
-            status.code() != adsmErrorNoImplementation) {
-          return status;
-        }
-        unfit.set(*chosen);
-      }
-      if (unfit.none()) {
-        return run(0, false);  // no device is left at all; the first one says so
-      }
-    }
-    return status;  // nowhere
+    return runOnBest([&](const DeviceSet& unfit) { return choose(kernel, uses->list, unfit); },
+                     run);
   }
 
  private:
-  using Unfit = std::bitset<accel::kMaxDevices>;  // devices that had no room, or no code
   std::optional<std::size_t> choose(adsmKernel_t kernel, std::span<const adsmRangeUse_t> uses,
-                                    const Unfit& unfit);
+                                    const DeviceSet& unfit);
 
   // Whether a device reaches the object where it lies.
   bool reaches(std::size_t device, const Object& object) const;
