@@ -50,10 +50,8 @@ std::vector<ManagedObject> ManagedObjects::removeAll() {
 }
 
 ManagedObjects::Objects::const_iterator ManagedObjects::holding(std::uintptr_t address) const {
-  auto after = objects_.upper_bound(address);
-  if (after == objects_.begin()) return objects_.end();
-  --after;
-  return address - after->first < bytesOf(*after) ? after : objects_.end();
+  const auto found = firstFrom(objects_, address);
+  return found != objects_.end() && found->first <= address ? found : objects_.end();
 }
 
 std::optional<ManagedObject> ManagedObjects::find(std::uintptr_t address) const {

@@ -79,19 +79,24 @@ class ManagedObjects {
   };
   using Objects = std::map<std::uintptr_t, Entry>;
 
+  // The first allocation that ends after an address: the one that contains it, or the next.
+  template <typename Map>
+  static auto firstFrom(Map& objects, std::uintptr_t address) {
+    const auto after = objects.upper_bound(address);
+    if (after == objects.begin()) return after;
+    const auto before = std::prev(after);
+    return address - before->first < before->second.object.bytes ? before : after;
+  }
+  // The allocation that contains an address, or the end.
   Objects::const_iterator holding(std::uintptr_t address) const;
   // Visits the allocations that a range touches, and no others.
   template <typename Map, typename Visit>
   static void forEachTouched(Map& objects, std::uintptr_t address, std::size_t bytes, Visit visit) {
-    auto at = objects.upper_bound(address);
-    if (at != objects.begin() && address - std::prev(at)->first < bytesOf(*std::prev(at))) {
-      --at;
-    }
-    for (; at != objects.end() && at->first < address + bytes; ++at) {
+    for (auto at = firstFrom(objects, address); at != objects.end() && at->first < address + bytes;
+         ++at) {
       visit(at->second);
     }
   }
-  static std::size_t bytesOf(const Objects::value_type& entry) { return entry.second.object.bytes; }
   // The part of a range in the entry's allocation, which it touches, in whole pages.
   static std::pair<std::uintptr_t, std::uintptr_t> within(const Entry& entry,
                                                           std::uintptr_t address,
