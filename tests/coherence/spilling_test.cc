@@ -31,7 +31,7 @@ using ::testing::IsEmpty;
 using ::testing::Le;
 using ::testing::SizeIs;
 
-constexpr std::size_t kBytes = 4 * kMiB;
+constexpr std::size_t kBytes = 2 * kMiB;
 constexpr std::size_t kFit = 4;  // objects of that size in the device's memory
 
 Op toCpu(const void* object, std::size_t bytes = kBytes) {

@@ -21,8 +21,9 @@ using fake_cuda::device;
 inline CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
   auto* const data = device(argument<std::uint32_t*>(args, 0));
   if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i)
-    data[i] += argument<std::uint32_t>(args, 2);
+  const auto count = argument<std::uint64_t>(args, 1);
+  const auto value = argument<std::uint32_t>(args, 2);
+  for (std::uint64_t i = 0; i < count; ++i) data[i] += value;
   return CUDA_SUCCESS;
 }
 
@@ -53,7 +54,8 @@ inline CUresult addConstant(const unsigned*, const unsigned*, unsigned, void** a
   auto* const data = device(argument<std::uint32_t*>(args, 0));
   std::uint32_t value = 0;
   std::memcpy(&value, fake_cuda::backing(addend), sizeof value);
-  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) data[i] += value;
+  const auto count = argument<std::uint64_t>(args, 1);
+  for (std::uint64_t i = 0; i < count; ++i) data[i] += value;
   return CUDA_SUCCESS;
 }
 

@@ -31,7 +31,8 @@ inline bool prepare() {
 inline CUresult increment(const unsigned*, const unsigned*, unsigned, void** args) {
   auto* const data = device(argument<std::uint32_t*>(args, 0));
   if (data == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (std::uint64_t i = 0; i < argument<std::uint64_t>(args, 1); ++i) ++data[i];
+  const auto count = argument<std::uint64_t>(args, 1);
+  for (std::uint64_t i = 0; i < count; ++i) ++data[i];
   return CUDA_SUCCESS;
 }
 inline const std::size_t kSizes[] = {sizeof(void*), sizeof(std::uint64_t)};
