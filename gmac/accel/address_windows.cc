@@ -18,12 +18,6 @@ namespace {
 
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kSmallestWindow = std::size_t{16} << 20;
-#if defined(__SANITIZE_THREAD__)
-// The thread sanitizer keeps a shadow of what is mapped, and leaves less address space to map.
-constexpr std::size_t kDefaultWindow = std::size_t{64} << 30;
-#else
-constexpr std::size_t kDefaultWindow = std::size_t{1} << 40;
-#endif
 static_assert(AddressWindows::kEdgeBytes % kHugePageBytes == 0);
 
 class FromSystem final : public ReservedAddresses {
@@ -90,9 +84,8 @@ Result<std::shared_ptr<AddressWindows>> AddressWindows::make(const WindowOptions
                           window.addresses->bytes() - 2 * kEdgeBytes);
     return {};
   };
-  GMAC_TRY(
-      reserveFor(Placement::kSameAddress,
-                 roundUp(options.bytes != 0 ? options.bytes : kDefaultWindow, kHugePageBytes)));
+  GMAC_TRY(reserveFor(Placement::kSameAddress,
+                      roundUp(options.bytes != 0 ? options.bytes : kDefaultBytes, kHugePageBytes)));
   // Twice the memory, so that fragments of address space do not count.
   GMAC_TRY(reserveFor(Placement::kAnywhere, roundUp(options.memoryBytes, kHugePageBytes) * 2));
   return windows;

@@ -80,6 +80,14 @@ class AddressWindows {
   // it. Whole huge pages, so that allocations stay aligned to them.
   static constexpr std::size_t kEdgeBytes = std::size_t{2} << 20;
 
+  // Of the window for Placement::kSameAddress, where nothing else is asked for.
+#if defined(__SANITIZE_THREAD__)
+  // The thread sanitizer keeps a shadow of what is mapped, and leaves less address space to map.
+  static constexpr std::size_t kDefaultBytes = std::size_t{64} << 30;
+#else
+  static constexpr std::size_t kDefaultBytes = std::size_t{1} << 40;
+#endif
+
   // In a child of fork, before its end: the addresses are the parent's.
   void forget();
 

@@ -11,7 +11,7 @@ namespace gmac {
 
 // A mutex that is free in a child of fork, whatever the parent's threads were doing. The thread
 // that forks holds it across the fork, so that the data under it are consistent in the child, and
-// the child initialises it again.
+// the child initialises it again; where the data are no matter in a child, that is enough.
 //
 // A lock that compares owners, such as std::shared_mutex, cannot be held across fork: the thread
 // that would unlock it in the child has another id than the one that locked it.
@@ -31,9 +31,12 @@ class ForkLock {
 #if defined(__SANITIZE_THREAD__)
     unlock();  // the sanitizer would not know that it is another mutex now
 #else
-    std::construct_at(&mutex_);
+    renewInChild();
 #endif
   }
+
+  // For a lock that the thread that forks does not hold across the fork: another one may have it.
+  void renewInChild() { std::construct_at(&mutex_); }
 
  private:
   std::mutex mutex_;

@@ -296,7 +296,7 @@ void sayWhyNotStarted() {
         });
       },
       [] {
-        startLock.afterForkInChild();
+        startLock.renewInChild();
         if (Runtime* r = Runtime::started()) r->manager().afterFork();
       });
 }

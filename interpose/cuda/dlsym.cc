@@ -4,8 +4,6 @@
 // static runtime asks dlsym for cuGetProcAddress, and that for everything else.
 #include <dlfcn.h>
 
-#include <cstring>
-
 #include "gmac/accel/cuda/real_dlsym.h"
 #include "interpose/cuda/hooks.h"
 
@@ -25,7 +23,7 @@ __attribute__((used, visibility("hidden"), no_sanitize("address", "thread", "und
 gmacDlsymAnswer(void* handle, const char* name) noexcept {
   __atomic_store_n(&gmacRealDlsym, accel::cuda::realDlsym(), __ATOMIC_RELEASE);
   // RTLD_NEXT is relative to the caller, which only a jump from its own call can preserve.
-  if (name == nullptr || std::strncmp(name, "cu", 2) != 0 || handle == RTLD_NEXT) return nullptr;
+  if (name == nullptr || name[0] != 'c' || name[1] != 'u' || handle == RTLD_NEXT) return nullptr;
   const HookEntry* const entry = hookOfSymbol(name);
   if (entry == nullptr) return nullptr;
   void* const real = accel::cuda::realDlsym()(handle, name);

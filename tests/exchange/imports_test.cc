@@ -42,6 +42,11 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kBytes = std::size_t{64} << 10;
 
+// A byte that another process may be writing; what is read later is read after it.
+long acquired(const std::byte& byte) {
+  return __atomic_load_n(reinterpret_cast<const unsigned char*>(&byte), __ATOMIC_ACQUIRE);
+}
+
 // ---- A device. Its memory is a file; the handle says where it is found.
 
 bool refusesImports = false;
@@ -662,9 +667,9 @@ TEST(Imports, ChurnNeverShowsWrongBytes) {
           ++revoked;
         }
         for (const auto& [memory, value] : kept) {
-          const long first = static_cast<long>(memory.data()[0]);
-          const long end = static_cast<long>(memory.data()[kBytes - 1]);
-          std::atomic_thread_fence(std::memory_order_acquire);
+          // Whether the memory was revoked is read after its bytes.
+          const long first = acquired(memory.data()[0]);
+          const long end = acquired(memory.data()[kBytes - 1]);
           if (!memory.revoked()) {
             CHECK_THAT(first == value && end == value);
             ++read;

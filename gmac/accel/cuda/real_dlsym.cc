@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <initializer_list>
 
 // Where the file that has this code begins in memory: defined by the linker.
 // NOLINTNEXTLINE(readability-identifier-naming)
@@ -15,7 +14,9 @@ namespace gmac::accel::cuda {
 
 namespace {
 
-// Sanitizers look functions up before they are ready for code that they check.
+// Sanitizers look functions up before they are ready for code that they check. So nothing here
+// calls a function of the C++ library, not even an inline one: without the optimiser it stays a
+// function, and a checked one.
 #define GMAC_UNCHECKED __attribute__((no_sanitize("address", "thread", "undefined")))
 
 GMAC_UNCHECKED Dlsym findRealDlsym() noexcept {
@@ -24,7 +25,8 @@ GMAC_UNCHECKED Dlsym findRealDlsym() noexcept {
   static constexpr const char* kVersions[] = {"GLIBC_2.34", "GLIBC_2.17", "GLIBC_2.2.5"};
   // Nothing comes next where the C library is searched before this one, which another library of
   // the program needs, say. There the first definition is the C library's.
-  for (void* const where : {RTLD_NEXT, RTLD_DEFAULT}) {
+  void* const places[] = {RTLD_NEXT, RTLD_DEFAULT};
+  for (void* const where : places) {
     for (const char* const version : kVersions) {
       void* const found = dlvsym(where, "dlsym", version);
       Dl_info file;
