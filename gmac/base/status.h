@@ -38,8 +38,11 @@ class [[nodiscard]] Result {
   Result(Status status) : status_(status) {}     // NOLINT(google-explicit-constructor)
   bool ok() const { return status_.ok(); }
   Status status() const { return status_; }
-  T& operator*() { return *value_; }
-  const T& operator*() const { return *value_; }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  // Of a temporary: a reference would end with it.
+  T operator*() && { return *std::move(value_); }
+  T operator*() const&& = delete;
   T* operator->() { return &*value_; }
   const T* operator->() const { return &*value_; }
 

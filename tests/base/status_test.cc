@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 namespace gmac {
 namespace {
@@ -64,6 +67,18 @@ TEST(Status, EveryErrorHasANameOfItsOwn) {
 
 TEST(Status, ANumberThatIsNoErrorIsUnknown) {
   EXPECT_STREQ(errorName(static_cast<adsmError_t>(15)), "adsmErrorUnknown");
+}
+
+// A reference into a temporary would end with it.
+static_assert(std::is_same_v<decltype(*std::declval<Result<std::string>>()), std::string>);
+static_assert(std::is_same_v<decltype(*std::declval<Result<std::string>&>()), std::string&>);
+
+TEST(Result, GivesTheValueOfATemporary) {
+  const auto make = [] { return Result<std::string>(std::string(100, 'x')); };
+  const std::string& value = *make();
+  EXPECT_EQ(value, std::string(100, 'x'));
+  const auto owner = *[] { return Result<std::unique_ptr<int>>(std::make_unique<int>(7)); }();
+  EXPECT_EQ(*owner, 7);
 }
 
 TEST(Result, HoldsAValueOrAStatus) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,10 @@ constexpr PlanTuning kSmall{.threads = 32,
                             .tileLeast = 3,
                             .wordLeast = 8,
                             .mostElements = 1 << 30};
+
+// A plan refers to its layout.
+static_assert(!std::is_constructible_v<DevicePlan, Layout>);
+static_assert(std::is_constructible_v<DevicePlan, const Layout&>);
 
 Layout layoutOf(const std::vector<Dim>& dims, const std::vector<Block>& blocks) {
   Result<Layout> made = Layout::make(dims, blocks);

@@ -105,6 +105,8 @@ struct PlanTuning {
 class DevicePlan {
  public:
   explicit DevicePlan(const Layout& layout, const PlanTuning& tuning = {});
+  explicit DevicePlan(const Layout&&,
+                      const PlanTuning& = {}) = delete;  // it would not outlive this
   DevicePlan(const DevicePlan&) = delete;
   DevicePlan& operator=(const DevicePlan&) = delete;
 
