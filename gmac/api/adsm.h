@@ -205,12 +205,15 @@ ADSM_API adsmError_t adsmDeviceCount(int* count);
  * device that is gone; adsmErrorNotSupported where the driver does not tell. */
 ADSM_API adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info);
 
-/* A call on one device; adsmCall() runs on device 0, and adsmCallUsing() where GMAC_SCHEDULER says
- * (device 0 unless it is set). `uses` NULL: the call uses what adsmCall() does; else exactly the
- * `count` objects listed. Calls on different devices run at once, except that those that share an
- * object run in the order of the calls; calls that only read it run at once where the devices reach
- * each other's memory. adsmErrorAcceleratorMemory: an object does not fit on the device and has to
- * move there. */
+/* A call on one device. (adsmCall() runs on device 0, and adsmCallUsing() where GMAC_SCHEDULER
+ * says: on device 0 unless it is set.) `uses` NULL, with a `count` of 0: the call uses what
+ * adsmCall() does; else exactly the `count` objects listed. Calls on different devices that share
+ * no object run at once. Those that share one run in the order in which they are made, unless they
+ * all only read it and the devices reach each other's memory. Besides the errors of
+ * adsmCallUsing(), and with nothing launched: adsmErrorInvalidValue for a number that is no
+ * device's; adsmErrorAcceleratorMemory where what the call uses has to move to the device and does
+ * not fit; adsmErrorAcceleratorLost where that device, or the one on which an object lies, is gone;
+ * adsmErrorNoImplementation where the kernel has no code for it. */
 ADSM_API adsmError_t adsmCallOn(int device, adsmKernel_t kernel, adsmDim_t grid, adsmDim_t block,
                                 size_t sharedBytes, void** args, const adsmUse_t* uses,
                                 size_t count);
