@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 #include <utility>
@@ -22,37 +23,59 @@ namespace {
 
 enum class Way { kRead, kWrite };
 
-// Whether a file has the bytes as memory has them: else MPI converts them by their types. (An error
-// is for MPI to find.)
-bool isNative(MPI_File file) {
-  MPI_Offset displacement = 0;
-  MPI_Datatype types[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
-  char representation[MPI_MAX_DATAREP_STRING + 1] = "";
-  if (real().File_get_view(file, &displacement, &types[0], &types[1], representation) !=
-      MPI_SUCCESS) {
-    return true;
-  }
-  for (MPI_Datatype& type : types) {
-    if (isDerived(type)) {
-      (void)real().Type_free(&type);
+// Whether all processes that have the file take part.
+constexpr bool isCollective(std::string_view call) {
+  return call.find("_all") != std::string_view::npos ||
+         call.find("_ordered") != std::string_view::npos;
+}
+
+// What a transfer has to know of a file's view. (An error is for MPI to find.)
+struct View {
+  bool native =
+      true;  // the file has the bytes as memory has them: else MPI converts them by their types
+  bool hasGaps = false;
+
+  explicit View(MPI_File file) {
+    MPI_Offset displacement = 0;
+    MPI_Datatype types[2] = {MPI_DATATYPE_NULL, MPI_DATATYPE_NULL};
+    char representation[MPI_MAX_DATAREP_STRING + 1] = "";
+    if (real().File_get_view(file, &displacement, &types[0], &types[1], representation) !=
+        MPI_SUCCESS) {
+      return;
+    }
+    native = std::strcmp(representation, "native") == 0;
+    MPI_Count bytes = 0;
+    MPI_Count lowerBound = 0;
+    MPI_Count extent = 0;
+    hasGaps = real().Type_size_x(types[1], &bytes) != MPI_SUCCESS ||
+              real().Type_get_extent_x(types[1], &lowerBound, &extent) != MPI_SUCCESS ||
+              bytes != extent;
+    for (MPI_Datatype& type : types) {
+      if (isDerived(type)) {
+        (void)real().Type_free(&type);
+      }
     }
   }
-  return std::strcmp(representation, "native") == 0;
-}
+};
 
 // The buffer of one transfer: its packed payload; or, where MPI looks at the types, its elements as
 // they stand.
 class FileBuffer : public Pending {
  public:
-  explicit FileBuffer(Way way) : reads_(way == Way::kRead) {}
+  FileBuffer(Way way, std::string_view call)
+      : reads_(way == Way::kRead), isCollective_(isCollective(call)) {}
 
   Ready prepare(MPI_File file, void* buffer, MPI_Count count, MPI_Datatype type) {
-    native_ = isNative(file);
+    const View view(file);
+    native_ = view.native;
+    fills_ = !reads_ || isCollective_ || view.hasGaps;
     type_ = type;
     return native_ ? staged_.prepare(buffer, count, type) : operand_.prepare(buffer, count, type);
   }
-  // (What a file is too short for stays as it is.)
-  bool pack() override { return native_ ? reads_ || staged_.repack() : operand_.pack(); }
+  // What a file is too short for stays as it is. MPIs say of it that it has been read, in
+  // collective calls (Open MPI 4.1, MPICH 4.0) and where a view has gaps (MPICH): so then the
+  // payload is what the buffer has. That costs a pack.
+  bool pack() override { return native_ ? !fills_ || staged_.repack() : operand_.pack(); }
   bool deliver(const MPI_Status& status) override {
     // (Open MPI 4.1 says of some that they were cancelled, which cannot be.)
     return !reads_ || (native_ ? staged_.unpackReceived(status) : operand_.unpack());
@@ -70,6 +93,8 @@ class FileBuffer : public Pending {
   Operand operand_;
   MPI_Datatype type_{};
   const bool reads_;
+  const bool isCollective_;
+  bool fills_ = true;
   bool native_ = true;
 };
 using FileBufferPtr = std::shared_ptr<FileBuffer>;
@@ -156,7 +181,7 @@ int perform(const char* name, Way way, MPI_File file, const void* buffer, MPI_Co
   if (file == MPI_FILE_NULL || !needsStaging(buffer, count, type)) {
     return call(const_cast<void*>(buffer), type, last...);
   }
-  const auto staged = std::make_shared<FileBuffer>(way);
+  const auto staged = std::make_shared<FileBuffer>(way, name);
   const Ready ready = staged->prepare(file, const_cast<void*>(buffer), count, type);
   if (ready == Ready::kLetMpiRefuse) {
     return call(const_cast<void*>(buffer), type, last...);
