@@ -895,6 +895,30 @@ TEST_P(ManagedProgram, ItEndsWhereKernelsAreSlow) {
   expectPattern();
 }
 
+// A program whose rounds were small copies the object as a whole from some time on, and the CPU
+// comes no more.
+TEST_P(ManagedProgram, ItEndsWhereTheProgramCopiesInPlaceOfLooking) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  const std::uint64_t before = ended();
+  const auto copy = [&](bool write) {
+    const coherence::DeviceRange range{at_, 1, write};
+    ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+    fake().submit(kStream, [] {});
+    ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+  };
+  int rounds = 0;
+  for (; rounds < 400 && ended() == before; ++rounds) {
+    ASSERT_NO_FATAL_FAILURE(copy(true));
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ++value_;
+    ASSERT_NO_FATAL_FAILURE(copy(false));
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  EXPECT_EQ(ended(), before + 1);
+  EXPECT_LE(rounds, 100);
+  EXPECT_EQ(byte(), value_);
+}
+
 TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
   const std::uint64_t before = moved();
   for (int i = 0; i < 40 && moved() == before; ++i) {
