@@ -19,7 +19,8 @@
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
 //    come for as many as there are. As a check takes longer than a short kernel, there is one in
 //    kLeastBetween calls at most; but after one for which the CPU has not come, there is one at
-//    each call until it comes, and the interval starts anew.
+//    each call until it comes, and the interval starts anew. An object that the program copies from
+//    or to is closed once in kLeastInterval copies, too.
 //
 // The bound: an object that the CPU comes for no longer costs kernels what they lose by one copy,
 // less than half of their rounds, for at most as many calls as it has gained in, or kLeastBetween
@@ -70,6 +71,9 @@ class ConcurrentUse {
     calls_ = 0;
     return true;
   }
+  // A copy of the program's names such an object, as do programs whose CPU no longer looks itself:
+  // once in kLeastInterval of them the object is to be closed.
+  bool names() { return ++named_ % kLeastInterval == 0; }
   // The program, or a call, has waited for a queue; none: for all.
   Verdict ended(Nanoseconds now, std::optional<Queue> queue) {
     if (begun_ == 0 || (queue && queue != queue_)) {
@@ -120,8 +124,9 @@ class ConcurrentUse {
   Nanoseconds before_ = 0;      // the least of the objects'
   std::size_t calls_ = 0;       // since the last check
   std::size_t interval_ = kLeastInterval;
-  std::size_t came_ = 0;  // checks in a row since the interval changed
-  bool cpuComes_ = true;  // at the last check
+  std::size_t came_ = 0;   // checks in a row since the interval changed
+  std::size_t named_ = 0;  // copies
+  bool cpuComes_ = true;   // at the last check
 };
 
 }  // namespace gmac

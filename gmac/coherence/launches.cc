@@ -112,13 +112,15 @@ void Launches::endAllConcurrent() {
   }
 }
 
+// Work of the program's names parts of objects: where it has no order with the CPU's accesses, they
+// are closed now and then.
 void Launches::endConcurrentIn(std::span<const coherence::DeviceRange> ranges) {
   if (blocks_.concurrentObjects().empty()) {
     return;
   }
   for (const coherence::DeviceRange& range : ranges) {
     index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
-      if (object.concurrent) {
+      if (object.concurrent && (!unordered_ || concurrent_.names())) {
         blocks_.endConcurrent(object);
       }
       return true;
@@ -446,7 +448,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         } else if (usesAll) {
           submission.awaited =
               passesConcurrent(static_cast<ConcurrentUse::Queue>(stream), unordered_);
-        } else if (!unordered_) {
+        } else {
           endConcurrentIn(ranges);
         }
         Blocks::OpenList& open = blocks_.openObjects();

@@ -899,6 +899,13 @@ TEST_P(ManagedProgram, ItEndsWhereKernelsAreSlow) {
 // comes no more.
 TEST_P(ManagedProgram, ItEndsWhereTheProgramCopiesInPlaceOfLooking) {
   ASSERT_NO_FATAL_FAILURE(open());
+  // So many that nobody looks at it for a thousand calls.
+  for (int i = 0; i < 4000; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
   const std::uint64_t before = ended();
   const auto copy = [&](bool write) {
     const coherence::DeviceRange range{at_, 1, write};
