@@ -24,7 +24,6 @@ using accel::NativeStream;
 using coherence::DeviceRange;
 using coherence::DeviceWait;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 constexpr NativeStream kFirst{1};
 constexpr NativeStream kSecond{2};
