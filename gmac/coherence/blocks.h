@@ -188,7 +188,7 @@ class Blocks {
   // of mappings. Returns adsmErrorSystem with a text that names the first thing that is wrong.
   // Takes the lock.
   Status verify();
-  // Ends the process, with what is wrong, unless verify() holds.
+  // Ends the process, with what is wrong, unless that holds. Launches go on repeating.
   void walk() noexcept;
 
  private:
@@ -236,6 +236,7 @@ class Blocks {
   void flushed(Object& object, BlockRange range, accel::Ticket newest);
   Result<Step> fetchToOpen(Lock& lock, Object& object, ByteRange bytes, Intent intent, State next);
   Result<Step> awaitOldBytes(Lock& lock, Object& object, BlockIndex index);
+  Status verifyAll();
   Status verifyState(Object& object, BlockIndex index) const;
   Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
   // Runs of blocks that one access opens. More of them wait for the next one.

@@ -54,7 +54,9 @@ class ObjectMutex {
     acquire();
     runPrelude();
   }
-  // Without the prelude: to look at what is there, also in a child of fork.
+  // For a look at what is there, without the prelude.
+  void lockToLook() { acquire(); }
+  // The same, also in a child of fork.
   bool try_lock() { return mutex_.try_lock(); }  // NOLINT(readability-identifier-naming)
   void unlock() { mutex_.unlock(); }
 

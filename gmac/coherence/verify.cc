@@ -118,6 +118,10 @@ Status Blocks::verifyState(Object& object, BlockIndex index) const {
 Status Blocks::verify() {
   const os::SignalsBlocked blocked;
   const std::lock_guard guard(mutex_);
+  return verifyAll();
+}
+
+Status Blocks::verifyAll() {
   auto mappings = os::readMappings();
   if (!mappings.ok()) {
     return mappings.status();
@@ -189,18 +193,16 @@ void Blocks::walk() noexcept {
   constexpr std::uint32_t kSeldom = 4096;
   static std::atomic<std::uint32_t> transitions{0};
   const bool due = transitions.fetch_add(1, std::memory_order_relaxed) % kSeldom == 0;
+  const os::SignalsBlocked blocked;
+  mutex_.lockToLook();
+  const std::lock_guard guard(mutex_, std::adopt_lock);
   std::size_t blocks = 0;
   if (!due) {
-    const os::SignalsBlocked blocked;
-    const std::lock_guard guard(mutex_);
     for (const Object& object : index_.all()) {
       blocks += object.blockCount;
     }
   }
-  if (blocks > kFewBlocks) {
-    return;
-  }
-  if (!verify().ok()) {
+  if (blocks <= kFewBlocks && !verifyAll().ok()) {
     log(LogLevel::kError, "the walker: {}", lastErrorText());
     std::abort();
   }
