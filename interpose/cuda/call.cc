@@ -39,21 +39,35 @@ CUcontext contextOf(CUstream stream, CUcontext home) noexcept {
   return getContext != nullptr && getContext(stream, &own) == CUDA_SUCCESS ? own : context;
 }
 
-}  // namespace
-
-Result<NativeStream> known(NativeStream stream) noexcept {
+// The context of a stream, where that is not the runtime's; 0: it is, or that is not to be learnt.
+std::uintptr_t otherContextOf(NativeStream stream) noexcept {
   const std::uintptr_t home = coherence::port().nativeContext();
-  if (home == 0) return stream;
+  if (home == 0) return 0;
   const auto context = reinterpret_cast<std::uintptr_t>(
       contextOf(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)),
                 reinterpret_cast<CUcontext>(home)));
-  if (context == 0 || context == home) return stream;
+  return context == home ? 0 : context;
+}
+
+}  // namespace
+
+Result<NativeStream> known(NativeStream stream) noexcept {
+  const std::uintptr_t context = otherContextOf(stream);
+  if (context == 0) return stream;
   Result<NativeStream> number = coherence::port().streamOf(context, stream);
   // A managed-memory program knows nothing of adsmLastErrorString().
   if (!number.ok() && coherence::port().managedMode()) {
     log(LogLevel::kError, "{}", lastErrorText());
   }
   return number;
+}
+
+NativeStream alreadyKnown(NativeStream stream) noexcept {
+  if (!coherence::port().knowsOtherContexts()) {
+    return otherContextOf(stream) == 0 ? stream : accel::kForeignStream;
+  }
+  const Result<NativeStream> number = known(stream);
+  return number.ok() ? *number : accel::kForeignStream;
 }
 
 CUdeviceptr onDevice(std::uintptr_t address) noexcept {

@@ -104,6 +104,9 @@ bool inForeignContext() noexcept;
 // accel::kForeignStream where it does not know that.
 Result<NativeStream> known(NativeStream stream) noexcept;
 
+// The same, but makes no context known: accel::kForeignStream for the streams of one that is not.
+NativeStream alreadyKnown(NativeStream stream) noexcept;
+
 // Whether the calling thread's device has an attribute, according to the driver.
 bool deviceHas(CUdevice_attribute attribute) noexcept;
 

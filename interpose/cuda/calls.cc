@@ -100,6 +100,11 @@ struct Launch {
     const Result<NativeStream> number = known(stream);
     const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
     if (!number.ok() || !coherence::port().beginRepeated(*number)) return std::nullopt;
+    // One that has begun meanwhile waits for the end, if it was not seen.
+    if (captureUnderWay()) {
+      coherence::port().endRepeated(*number, false);
+      return std::nullopt;
+    }
     CUresult result = CUDA_SUCCESS;
     {
       const Reentry inside;
@@ -161,17 +166,25 @@ struct Wait {
     const auto pass = [&] { return passed(real, args...); };
     if constexpr (kTakesStream<Args...>) {
       return forStream(nativeStream(Zero, streamAmong(args...)), pass);
+    } else {
+      const auto wait = coherence::port().beforeDeviceWait(
+          isElsewhere(args...) ? std::optional(accel::kForeignStream) : std::nullopt);
+      return acquire(pass(), wait);
     }
-    const auto wait = coherence::port().beforeDeviceWait(std::nullopt);
-    return acquire(pass(), wait);
   }
 
   template <typename Pass>
   static CUresult forStream(NativeStream stream, Pass pass) {
-    const auto number = known(stream);
-    const auto wait =
-        coherence::port().beforeDeviceWait(number.ok() ? *number : accel::kForeignStream);
+    const auto wait = coherence::port().beforeDeviceWait(alreadyKnown(stream));
     return acquire(pass(), wait);
+  }
+
+ private:
+  // Whether a wait for that context, or for the thread's own, is none for the runtime's.
+  static bool isElsewhere(CUcontext context = nullptr) {
+    return context == nullptr
+               ? inForeignContext()
+               : reinterpret_cast<std::uintptr_t>(context) != coherence::port().nativeContext();
   }
 };
 
@@ -189,10 +202,7 @@ struct Question {
   template <ZeroStream Zero, typename Real, typename Handle>
   static CUresult run(Real real, Handle handle) {
     NativeStream stream = accel::kForeignStream;
-    if constexpr (kTakesStream<Handle>) {
-      const auto number = known(nativeStream(Zero, handle));
-      stream = number.ok() ? *number : accel::kForeignStream;
-    }
+    if constexpr (kTakesStream<Handle>) stream = alreadyKnown(nativeStream(Zero, handle));
     const auto wait = coherence::port().beforeDeviceWait(stream, true);
     return acquire(passed(real, handle), wait);
   }

@@ -106,10 +106,10 @@ struct Unload {
 struct DestroyStream {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream) {
-    const Result<NativeStream> number = known(nativeStream(Zero, stream));
+    const NativeStream number = alreadyKnown(nativeStream(Zero, stream));
     coherence::port().noneRepeats();
     const CUresult result = direct(real, stream);
-    if (result == CUDA_SUCCESS && number.ok()) coherence::port().streamDestroyed(*number);
+    if (result == CUDA_SUCCESS) coherence::port().streamDestroyed(number);
     return result;
   }
 };

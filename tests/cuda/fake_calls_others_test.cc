@@ -280,6 +280,62 @@ TEST_F(OtherCudaCalls, ACopyToTheCpuIsAWait) {
   EXPECT_EQ(object_[0], 6u);
 }
 
+// A context of the program's own, in which nothing is shared.
+class AnotherContext {
+ public:
+  AnotherContext() {
+    EXPECT_EQ(DRIVER(cuCtxCreate)(&context_, nullptr, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuStreamCreate)(&stream_, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuMemAlloc)(&memory_, sizeof(std::uint32_t)), CUDA_SUCCESS);
+    leave();
+  }
+  ~AnotherContext() { EXPECT_EQ(DRIVER(cuCtxDestroy)(context_), CUDA_SUCCESS); }
+  AnotherContext(const AnotherContext&) = delete;
+  AnotherContext& operator=(const AnotherContext&) = delete;
+
+  // Waits there in every way, with the context as the thread's own.
+  void waits() const {
+    std::uint32_t word = 0;
+    ASSERT_EQ(DRIVER(cuCtxPushCurrent)(context_), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuMemcpyDtoH)(&word, memory_, sizeof word), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuStreamSynchronize)(nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuStreamQuery)(stream_), CUDA_SUCCESS);
+    CUstream other = nullptr;
+    EXPECT_EQ(DRIVER(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuStreamDestroy)(other), CUDA_SUCCESS);
+    leave();
+  }
+
+ private:
+  static void leave() {
+    CUcontext popped = nullptr;
+    EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
+  }
+  CUcontext context_ = nullptr;
+  CUstream stream_ = nullptr;
+  CUdeviceptr memory_ = 0;
+};
+
+TEST_F(OtherCudaCalls, AWaitInAnotherContextIsNoneForWhatWasLaunched) {
+  const AnotherContext other;
+  for (CUstream const stream : {stream_, CU_STREAM_LEGACY}) {
+    object_[0] = 0;
+    launch(stream, object_);
+    launch(stream, object_);
+    other.waits();
+    EXPECT_EQ(object_[0], 2u);
+  }
+}
+
+// Its device would be given access to all objects.
+TEST_F(OtherCudaCalls, NorDoesItMakeTheContextOneThatUsesObjects) {
+  const AnotherContext other;
+  other.waits();
+  EXPECT_FALSE(coherence::port().knowsOtherContexts());
+}
+
 // Its number means another stream in each thread, so only its own thread could mark it.
 TEST_F(OtherCudaCalls, LaunchesOnAThreadsOwnStreamAreMarkedAtOnce) {
   launch(CU_STREAM_PER_THREAD, object_);
