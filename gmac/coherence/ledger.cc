@@ -109,7 +109,7 @@ Status Ledger::fence(accel::NativeStream stream) {
   const auto fence =
       native_->fence(stream, work != nullptr ? work->fence : accel::NativeStreams::Fence{});
   if (fence.ok()) {
-    newestFence_ = *fence;
+    fenced_ = {stream, threadOf(stream), *fence};
   }
   return fence.status();
 }
@@ -125,6 +125,9 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
   }
   streamCount_ = std::max(streamCount_, index + 1);
   streamWork_ = works_;
+  // A copy of the runtime's own comes after work of its stream, and is not fenced.
+  const bool fenced = fenced_.stream == stream && fenced_.thread == thread;
+  const accel::NativeStreams::Fence before = same ? entry.fence : accel::NativeStreams::Fence{};
   // Asking takes the driver longer than all the rest: only where the answer matters.
   const bool pending = same && ((entry.reads && !reads) || (entry.names && !names)) &&
                        !accelerator_.done(entry.ticket);
@@ -134,7 +137,7 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
            .names = names || (pending && entry.names),
            .number = works_,
            .thread = thread,
-           .fence = newestFence_};
+           .fence = fenced ? fenced_.fence : before};
   return ticket;
 }
 
@@ -160,6 +163,9 @@ void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
 void Ledger::streamDestroyed(accel::NativeStream stream) {
   for (std::size_t i = 0; i < streamCount_; ++i) {
     streams_[i].ended = streams_[i].ended || streams_[i].stream == stream;
+  }
+  if (fenced_.stream == stream) {
+    fenced_ = {};
   }
 }
 

@@ -85,8 +85,7 @@ class Ledger {
   }
   // It has been submitted. Returns a ticket for all work in the stream so far. `reads`: the work
   // reads objects whose CPU copy stays current, so that the CPU must not overwrite it. `names`: the
-  // work lists its objects, so the promises of other users do not matter. The stream has been
-  // fenced, and there is room for it.
+  // work lists its objects, so the promises of other users do not matter. There is room for it.
   Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
   // More work like the newest one of that stream has been submitted to it. `ended`: and is
   // complete. Where the stream cannot be marked, waits for all of the device's work.
@@ -94,7 +93,10 @@ class Ledger {
   // The stream is destroyed and its handle may be reused. Its work stays known by its ticket.
   void streamDestroyed(accel::NativeStream stream);
   // All work of the application's streams has ended with their context.
-  void contextEnded() { streamCount_ = 0; }
+  void contextEnded() {
+    streamCount_ = 0;
+    fenced_ = {};
+  }
 
   // All work so far is known to have ended without an error, and a wait would find nothing to do.
   // That holds until more work is noted.
@@ -262,8 +264,13 @@ class Ledger {
   std::uint64_t streamWork_ = 0;     // and by the newest of a stream
   std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
-  accel::NativeStreams::Fence newestFence_;  // of the stream that is submitted to next
-  std::vector<DeviceUses*> bound_;           // objects with bindings
+  // Of the stream that was fenced last: which that was, as in StreamWork, and what it follows.
+  struct {
+    accel::NativeStream stream{};
+    std::uint64_t thread = kNoThread;
+    accel::NativeStreams::Fence fence;
+  } fenced_;
+  std::vector<DeviceUses*> bound_;  // objects with bindings
   std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over
   std::atomic<bool> settled_{false};

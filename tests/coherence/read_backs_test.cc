@@ -333,6 +333,24 @@ TEST_F(ReadBacks, WorkOnAStreamIsFollowedThere) {
   EXPECT_EQ(byte(), value_);
 }
 
+// The flush is ordered before another stream's work, which then fails.
+TEST_F(ReadBacks, TheStreamOfACopyDoesNotFollowWhatAnotherOneDoes) {
+  expectNoFaults();
+  launch();
+  auto* const fresh = machine_->allocateArray<std::uint8_t>(kBlock);
+  fresh[0] = 7;
+  const coherence::DeviceRange everything{nullptr, 0, true};
+  ASSERT_TRUE(manager().beginDeviceWork(NativeStream{4}, {&everything, 1}).ok());
+  ASSERT_TRUE(manager().endDeviceWork(NativeStream{4}, false).ok());
+  const std::uint64_t copies = readBacks();
+  (void)manager().beforeDeviceWait(kStream);
+  ASSERT_EQ(readBacks(), copies + 1);
+  std::uint8_t seen = 0;
+  (void)machine_->launch(kStream, [&, at = fake().at(fresh)] { seen = *at; });
+  EXPECT_EQ(byte(), value_);
+  EXPECT_EQ(seen, 7);
+}
+
 // ---- Waits for events: the runtime does not know where they were recorded
 
 TEST_F(ReadBacks, AWaitForAnEventIsOneForTheOnlyStreamThatWorks) { expectNoFaults(); }
