@@ -44,7 +44,11 @@ bool RepeatedLaunches::usedByNone(accel::NativeStream stream) const {
 void RepeatedLaunches::allow(bool skipsWaits) {
   const accel::Devices* const devices = accelerator_.devices();
   if (due() || loans_.any(coherence::Lent::kOnDevice) || promptWaits_.on() ||
-      ledger_.submissionUnderWay() || (devices != nullptr && !devices->reachEachOther())) {
+      ledger_.submissionUnderWay()) {
+    return;
+  }
+  // (No stream follows the calls of other devices.)
+  if (devices != nullptr && (!devices->reachEachOther() || ledger_.callsElsewhere(0))) {
     return;
   }
   count_ = 0;

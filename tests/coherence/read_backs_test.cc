@@ -7,10 +7,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "gmac/accel/devices.h"
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "tests/support/manager_fixture.h"
@@ -349,6 +352,75 @@ TEST_F(ReadBacks, TheStreamOfACopyDoesNotFollowWhatAnotherOneDoes) {
   (void)machine_->launch(kStream, [&, at = fake().at(fresh)] { seen = *at; });
   EXPECT_EQ(byte(), value_);
   EXPECT_EQ(seen, 7);
+}
+
+// Two devices that reach each other's memory, as the accelerator says: the fake itself, and one
+// whose queue is a stream of the fake's.
+class Beside final : public accel::Devices {
+ public:
+  FakeAccelerator* fake = nullptr;
+  std::uint64_t newest = 0;  // ticket of the second one's newest call
+
+  std::size_t count() const noexcept override { return 2; }
+  bool reachEachOther() const noexcept override { return true; }
+  std::size_t deviceOf(accel::Ticket ticket) const noexcept override {
+    return ticket.value != 0 && ticket.value == newest ? 1 : 0;
+  }
+  std::size_t homeOf(accel::DeviceAddress) noexcept override { return 0; }
+  Result<accel::DeviceDescription> describe(std::size_t) override { return none(); }
+  Status usable(std::size_t) override { return {}; }
+  Status move(accel::DeviceAddress, std::size_t, std::size_t,
+              std::span<const accel::Part>) override {
+    return none();
+  }
+  Status place(accel::DeviceAddress, std::size_t, std::size_t) override { return none(); }
+  Result<std::unique_ptr<accel::LoadedKernel>> load(std::size_t,
+                                                    const adsmKernelDesc_t& desc) override {
+    return fake->load(desc);
+  }
+  Result<accel::Ticket> launch(std::size_t, accel::LoadedKernel&, const LaunchShape&, void**,
+                               std::span<const accel::Ticket>) override {
+    fake->submit(NativeStream{7}, [] {});
+    const Result<accel::Ticket> ticket = fake->mark(NativeStream{7}, {});
+    newest = ticket.ok() ? ticket->value : 0;
+    return ticket;
+  }
+  Status setConstant(std::size_t, accel::LoadedKernel&, const adsmConstant_t&, const void*,
+                     std::size_t) override {
+    return none();
+  }
+
+ private:
+  static Status none() { return fail(adsmErrorNotSupported, "calls alone"); }
+};
+
+// No stream follows such a call: the launch itself waits for it.
+TEST_F(ReadBacks, AfterAWaitNoLaunchRepeatsWhileAnotherDeviceWorks) {
+  Beside devices;
+  MachineSetup setup;
+  setup.blockBytes = kBlock;
+  setup.windowBytes = kWindow;
+  setup.fake.devices = &devices;
+  machine_.reset();
+  machine_ = std::make_unique<ManagerUnderTest>(setup);
+  devices.fake = &fake();
+  bump_ = fake().kernel("bump", 1, [](const LaunchShape&, void**) {});
+  a_ = machine_->allocate(kBytes);
+  at_ = a_ + 5 * kBlock + kWindow + 9;
+  value_ = 0;
+  expectNoFaults();
+  // It closes what is open.
+  const void* argument = a_;
+  void* args[] = {&argument};
+  ASSERT_TRUE(manager().call(bump_, {{1, 1, 1}, {1, 1, 1}, 0}, args, std::nullopt, 1).ok())
+      << lastErrorText();
+  ASSERT_EQ(fake().pending(), 1u);
+  const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+  ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+  ASSERT_EQ(fake().pending(), 1u);
+  launch();
+  EXPECT_EQ(fake().pending(), 1u) << "the launch alone";
+  EXPECT_EQ(byte(), value_);
 }
 
 // ---- Waits for events: the runtime does not know where they were recorded
