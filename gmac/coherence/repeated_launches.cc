@@ -8,6 +8,7 @@
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
+#include "gmac/os/signal_mask.h"
 
 namespace gmac {
 namespace {
@@ -115,6 +116,8 @@ coherence::DeviceWait RepeatedLaunches::waitBegins(
   if (!due()) {
     return wait;
   }
+  // A handler of the program's that met a closed page would wait for its own thread.
+  const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
   inside_.fetch_add(1);
   if (due_.load()) {
     const std::uint64_t launched = launched_.load();

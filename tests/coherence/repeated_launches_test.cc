@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -198,6 +200,30 @@ TEST_P(RepeatedLaunches, ALaunchThatIsUnderWayIsNotWaitedFor) {
   waiter.join();
   ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
   EXPECT_EQ(data_[0], value_);
+}
+
+// It takes the lock, for which the thread that it has interrupted must not be counted.
+TEST_P(RepeatedLaunches, AHandlerOfTheProgramsMayComeAsAWaitBegins) {
+  static const volatile std::uint8_t* looksAt = nullptr;
+  static std::atomic<int> seen{-1};
+  struct sigaction before = {};
+  struct sigaction action = {};
+  action.sa_handler = [](int) { seen = *looksAt; };
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  looksAt = data_;
+  const pthread_t waiter = pthread_self();
+  for (int i = 0; i < 50; ++i) {
+    launchUnwatched();
+    ASSERT_TRUE(launchUnwatched());
+    seen = -1;
+    std::thread sender([&] { pthread_kill(waiter, SIGUSR1); });
+    while (seen < 0) {
+      (void)manager().beforeDeviceWait(std::nullopt);
+    }
+    sender.join();
+    ASSERT_EQ(seen, value_);
+  }
+  ASSERT_EQ(sigaction(SIGUSR1, &before, nullptr), 0);
 }
 
 // ---- Other threads, and the same one
