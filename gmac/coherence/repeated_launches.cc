@@ -14,7 +14,7 @@ namespace gmac {
 namespace {
 
 // The calling thread is between begin() and end(); and has run the prelude there, in a fault of the
-// driver's.
+// driver's: then it is the one that submits, as between beginDeviceWork() and endDeviceWork().
 struct Here {
   bool inside = false;
   bool noted = false;
@@ -105,8 +105,10 @@ void RepeatedLaunches::end(accel::NativeStream stream, bool submitted) noexcept 
   here = {};
   inside_.fetch_sub(1);
   if (noted) [[unlikely]] {
-    const Lock lock(mutex_);
+    Lock lock(mutex_);
     ledger_.repeated(stream, false);
+    ledger_.submissionEnds();
+    lock.changed();
   }
 }
 
@@ -185,7 +187,10 @@ void RepeatedLaunches::run() noexcept {
   for (accel::Backoff backoff; inside_.load() > own;) {
     backoff.step();
   }
-  here.noted = here.inside;
+  if (here.inside) {
+    here.noted = true;
+    ledger_.submissionBegins();
+  }
   const std::uint64_t launched = launched_.load();
   const bool ended = waited_.load() == launched && own == 0;
   for (std::size_t i = 0; launched != noted_.load(std::memory_order_relaxed) && i < count_; ++i) {

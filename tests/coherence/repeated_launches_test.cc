@@ -253,6 +253,29 @@ TEST_P(RepeatedLaunches, AnAccessOfTheLaunchItselfDoesNotHang) {
   EXPECT_EQ(data_[0], value_);
 }
 
+// It has been let in although nothing of it is submitted yet.
+TEST_P(RepeatedLaunches, WhatOthersAccessMeanwhileWaitsForThatLaunch) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
+  const auto bumpOther = [=, this] { ++*fake().at(other); };
+  (void)machine_->launch(kFirst, bumpOther);
+  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  EXPECT_EQ(data_[0], value_);
+  std::uint8_t seen = 0;
+  std::thread reader([&] { seen = *static_cast<volatile std::uint8_t*>(other); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  // Another launch must not take its place in the ledger either.
+  fake().runAll();
+  std::thread launcher([&] { (void)machine_->launch(kSecond, [] {}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  fake().submit(kFirst, bumpOther);
+  manager().endRepeated(kFirst, true);
+  reader.join();
+  launcher.join();
+  EXPECT_EQ(seen, 2);
+  EXPECT_EQ(other[0], 2);
+  machine_->verify();
+}
+
 TEST_P(RepeatedLaunches, ALaunchThatFailsLeavesNoTrace) {
   const std::uint64_t calls = stats().calls.value();
   launchUnwatched();
