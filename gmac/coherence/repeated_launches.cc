@@ -73,12 +73,12 @@ void RepeatedLaunches::allow(bool skipsWaits) {
 }
 
 bool RepeatedLaunches::begin(accel::NativeStream stream) noexcept {
-  // A host function runs between launches, and what it writes is released by the next one.
-  if (!due() || !ledger_.hostFunctionsRun()) {
+  if (!due()) {
     return false;
   }
   inside_.fetch_add(1);
-  if (due_.load()) {
+  // A host function runs between launches, and what it writes is released by the next one.
+  if (due_.load() && ledger_.hostFunctionsRun()) {
     const auto end = streams_.begin() + count_;
     const auto found = std::find_if(streams_.begin(), end,
                                     [&](const Stream& one) { return one.stream == stream; });
