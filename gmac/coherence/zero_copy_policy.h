@@ -15,7 +15,9 @@
 //    longer has little to gain), where n counts the times that it has moved back.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
-//    kMostIdle waits pass in which the CPU does not come.
+//    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
+//    (below), when kMostRoundless waits pass of which none ends a round: what comes for it then is
+//    not the CPU for a few bytes, but, say, a driver that copies by the CPU for the program.
 //  - Most of the time the CPU and kernels use a moved object at once, and nobody looks at it
 //    (concurrent_use.h). Then its rounds are tried together with those of all such objects. When
 //    these have become slow, it is watched by itself, closed by each call, until a trial of its own
@@ -44,6 +46,7 @@ class ZeroCopyPolicy {
 
   using Limits = ZeroCopyLimits;
   static constexpr std::uint32_t kMostIdle = 8;
+  static constexpr std::uint32_t kMostRoundless = 32;
   static constexpr std::uint32_t kMostWrong = 20;
 
   // A launch takes the bytes that the CPU came for.
@@ -51,7 +54,7 @@ class ZeroCopyPolicy {
   // The program waits, and the CPU will come for the bytes that it came for after the last wait.
   void round() {
     inRound_ = true;
-    idle_ = 0;
+    idle_ = roundless_ = 0;
   }
   // The wait that round() announced is over; `objects`: of how many it did.
   Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1) {
@@ -77,7 +80,9 @@ class ZeroCopyPolicy {
   Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
   // The program waits; perhaps no round begins.
   Advice waits() {
-    return moved_ && !open_ && idle_++ >= kMostIdle ? Advice::kMove : Advice::kStay;
+    const bool idle = moved_ && !open_ && idle_++ >= kMostIdle;
+    const bool roundless = moved_ && !trusted_ && roundless_++ >= kMostRoundless;
+    return idle || roundless ? Advice::kMove : Advice::kStay;
   }
   // The object has moved: to the CPU's pages, or back.
   void moved(bool toCpu) {
@@ -85,7 +90,7 @@ class ZeroCopyPolicy {
     moved_ = trusted_ = came_ = toCpu;
     inRound_ = open_ = checked_ = false;
     rounds_ = 0;
-    idle_ = 0;
+    idle_ = roundless_ = 0;
     trial_ = {};
     begun_ = 0;
   }
@@ -107,6 +112,7 @@ class ZeroCopyPolicy {
   // That was because rounds became slow.
   void suspect() {
     trusted_ = false;
+    roundless_ = 0;
     trial_.suspect();
   }
   // A call has closed it: the CPU had come, unless it was open all the time.
@@ -122,7 +128,8 @@ class ZeroCopyPolicy {
   Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
   std::uint64_t rounds_ = 0;  // with two copies
   RoundTrial trial_;          // with one
-  std::uint32_t idle_ = 0;    // waits since the last round
+  std::uint32_t idle_ = 0;    // waits since the CPU came
+  std::uint32_t roundless_ = 0;  // waits since the last round
   std::uint32_t wrong_ = 0;
   bool moved_ = false;
   bool inRound_ = false;

@@ -170,6 +170,34 @@ TEST_F(ZeroCopyRounds, WhatIsSuspectedNeedsATrialFirst) {
   EXPECT_EQ(round(5000 * kUs), Advice::kMove) << "at once";
 }
 
+TEST_F(ZeroCopyRounds, WhatIsSuspectedAndHasNoRoundsMovesBack) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  policy_.watched();
+  policy_.suspect();
+  const auto comes = [&] {
+    policy_.closed();
+    return policy_.waits();
+  };
+  for (int i = 0; i < 32; ++i) {
+    ASSERT_EQ(comes(), Advice::kStay);
+  }
+  ASSERT_EQ(round(13 * kUs), Advice::kStay) << "which counts anew";
+  for (int i = 0; i < 32; ++i) {
+    ASSERT_EQ(comes(), Advice::kStay);
+  }
+  EXPECT_EQ(comes(), Advice::kMove);
+}
+
+TEST_F(ZeroCopyRounds, WhatIsTrustedStaysWhereverTheCpuComes) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  for (int i = 0; i < 100; ++i) {
+    policy_.closed();
+    ASSERT_EQ(policy_.waits(), Advice::kStay);
+  }
+}
+
 TEST_F(ZeroCopyRounds, WhatIsOpenIsNotIdle) {
   roundsUntilMove(25 * kUs);
   moves(true);

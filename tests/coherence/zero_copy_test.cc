@@ -926,6 +926,31 @@ TEST_P(ManagedProgram, ItEndsWhereTheProgramCopiesInPlaceOfLooking) {
   EXPECT_EQ(byte(), value_);
 }
 
+// The same, where the driver copies by the CPU: it comes for all of the object, before the kernel and
+// after it.
+TEST_P(ManagedProgram, ItEndsWhereTheDriverCopiesByTheCpu) {
+  MachineSetup strict = managed();
+  std::uint64_t now = 1;
+  strict.clock = [&now] { return now; };
+  strict.zeroCopy.limits.slack = 0;
+  start(strict);
+  ASSERT_NO_FATAL_FAILURE(open());
+  const std::uint64_t before = ended();
+  std::vector<std::byte> copy(kBytes);
+  int rounds = 0;
+  for (; rounds < 400 && ended() == before; ++rounds) {
+    std::memcpy(copy.data(), object_, kBytes);
+    std::memcpy(object_, copy.data(), kBytes);
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ++value_;
+    now += 1000;
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  EXPECT_EQ(ended(), before + 1);
+  EXPECT_LE(rounds, 100);
+  EXPECT_EQ(byte(), value_);
+}
+
 TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
   const std::uint64_t before = moved();
   for (int i = 0; i < 40 && moved() == before; ++i) {
