@@ -13,6 +13,7 @@
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/captures.h"
+#include "interpose/cuda/host_functions.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
 #undef cuGetProcAddress
@@ -164,6 +165,10 @@ struct Wait {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     const auto pass = [&] { return passed(real, args...); };
+    // No copy may be queued after a function that has yet to run, as it may touch the same bytes.
+    if (hostFunctionsPending()) {
+      if (const CUresult result = pass(); result != CUDA_SUCCESS) return noteFailure(result);
+    }
     if constexpr (kTakesStream<Args...>) {
       return forStream(nativeStream(Zero, streamAmong(args...)), pass);
     } else {
@@ -192,7 +197,8 @@ struct Wait {
 struct EventWait {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUevent event) {
-    const auto wait = coherence::port().beforeDeviceWait(accel::kForeignStream);
+    const auto wait =
+        coherence::port().beforeDeviceWait(accel::kForeignStream, hostFunctionsPending());
     return acquire(passed(real, event), wait);
   }
 };

@@ -2,18 +2,20 @@
 //
 // Functions of the CPU in a stream. They may use shared objects, like any code of the CPU, but at a
 // time that the stream chooses. So the next device work waits until they have run: then their
-// writes are released to it, and they never wait for work after them. They run in a thread of their
-// own, because the driver's thread may not copy, and an access to an object may need a copy.
-#include <cuda.h>
-#include <pthread.h>
-#include <signal.h>
+// writes are released to it, and they never wait for work after them. They run in threads of our
+// own (function_threads.h), because the driver's thread may not copy, and an access to an object
+// may need a copy.
+#include "interpose/cuda/host_functions.h"
 
+#include <cuda.h>
+
+#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <new>
-#include <system_error>
-#include <thread>
 
 #include "interpose/cuda/call.h"
+#include "interpose/cuda/function_threads.h"
 
 #define GMAC_CUDA_STREAM_CALLS(X)                                        \
   X(cuLaunchHostFunc, cuLaunchHostFunc, _ptsz, 0, INT_MAX, HostFunction) \
@@ -31,23 +33,22 @@ struct Given {
   void* userData = nullptr;
 };
 
+// In a context that has failed they never run, and pend for ever.
+constinit std::atomic<std::size_t> pending{0};
+
+void queued() noexcept {
+  pending.fetch_add(1);
+  coherence::port().hostFunctionQueued();
+}
+void ended() noexcept {
+  coherence::port().hostFunctionEnded();
+  pending.fetch_sub(1);
+}
+
 template <typename Body>
 void runApart(Body body) {
-  try {
-    std::thread([&] {
-      // The mask is inherited from the driver's thread, which may block signals that accesses need.
-      sigset_t faults;
-      sigemptyset(&faults);
-      sigaddset(&faults, SIGSEGV);
-      sigaddset(&faults, SIGBUS);
-      pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
-      body();
-    }).join();
-  } catch (const std::system_error&) {
-    // No thread could be started. An access that needs a copy then fails with the driver's error.
-    body();
-  }
-  coherence::port().hostFunctionEnded();
+  FunctionThreads::get().run(body);
+  ended();
 }
 
 void CUDA_CB runFunction(void* argument) {
@@ -72,20 +73,20 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
     delete kept;
     return resultOf(begun);
   }
-  coherence::port().hostFunctionQueued();
+  queued();
   CUresult result = CUDA_SUCCESS;
   {
     const Reentry inside;
     result = submit(kept);
   }
   // Recorded as not submitted: an access inside the function must not wait for the function.
-  const Status ended = coherence::port().endDeviceWork(*number, false);
+  const Status noted = coherence::port().endDeviceWork(*number, false);
   if (result != CUDA_SUCCESS) {
-    coherence::port().hostFunctionEnded();
+    ended();
     delete kept;
     return result;
   }
-  return resultOf(ended);
+  return resultOf(noted);
 }
 
 // In a graph they run when the graph runs; an access that would have to wait for the graph ends the
@@ -112,6 +113,8 @@ struct StreamCallback {
 };
 
 }  // namespace
+
+bool hostFunctionsPending() noexcept { return pending.load() != 0; }
 
 GMAC_CUDA_TABLE(cudaHostFunctions, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_NONE)
 

@@ -5,19 +5,26 @@
 // driver, as fake_calls_test. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <map>
 #include <numeric>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/port.h"
+#include "gmac/observe/stats.h"
 #include "tests/cuda/application_test.h"
 #include "tests/cuda/fake_program.h"
 #include "tests/support/child.h"
@@ -398,6 +405,80 @@ TEST_F(OtherCudaCalls, ASynchronousCopyBehindAFunctionDoesNotWaitForItself) {
   std::vector<std::uint32_t> seen(100);
   ASSERT_EQ(DRIVER(cuMemcpyDtoH)(seen.data(), number(object_), 400), CUDA_SUCCESS);
   EXPECT_EQ(seen[99], 200U);
+}
+
+struct Ran {
+  std::uint32_t* object;
+  std::set<pid_t> threads;
+};
+void CUDA_CB noteThread(void* argument) {
+  auto& ran = *static_cast<Ran*>(argument);
+  ++ran.object[0];
+  ran.threads.insert(::gettid());
+}
+
+TEST_F(OtherCudaCalls, FunctionsInTurnShareAThread) {
+  Ran ran{object_, {}};
+  for (std::uint32_t i = 1; i <= 20; ++i) {
+    launch(stream_, object_);
+    ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, noteThread, &ran), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    ASSERT_EQ(object_[0], 2 * i);
+  }
+  EXPECT_EQ(ran.threads.size(), 1U);
+}
+
+// As in rounds without one: what the CPU reads after each is copied on the stream, and open.
+TEST_F(OtherCudaCalls, WhatIsReadAfterAFunctionNeedsNoFault) {
+  const auto faults = [] { return stats().readFaults.value() + stats().writeFaults.value(); };
+  constexpr std::uint32_t kRounds = 64;
+  std::uint64_t before = 0;
+  for (std::uint32_t i = 1; i <= 2 * kRounds; ++i) {
+    if (i == kRounds) before = faults();
+    launch(stream_, object_);
+    ASSERT_EQ(DRIVER(cuLaunchHostFunc)(
+                  stream_, [](void*) {}, nullptr),
+              CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    ASSERT_EQ(object_[5], i + 5);
+  }
+  EXPECT_LE(faults() - before, kRounds / 4) << "but for checks";
+}
+
+struct Meeting {
+  std::atomic<int> arrived{0};
+};
+void CUDA_CB meet(void* argument) {
+  auto& meeting = *static_cast<Meeting*>(argument);
+  ++meeting.arrived;
+  while (meeting.arrived.load() < 2) std::this_thread::yield();
+}
+
+TEST_F(OtherCudaCalls, FunctionsInTwoStreamsMayWaitForEachOther) {
+  CUstream other = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  Meeting meeting;
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, meet, &meeting), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(other, meet, &meeting), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuStreamSynchronize)(other), CUDA_SUCCESS);
+  EXPECT_EQ(meeting.arrived.load(), 2);
+  EXPECT_EQ(DRIVER(cuStreamDestroy)(other), CUDA_SUCCESS);
+}
+
+// A function that lasts long, and a thread that has nothing to do for long: both sleep.
+TEST_F(OtherCudaCalls, AFunctionLongAfterAnotherOneRunsToo) {
+  static constexpr auto kLong = std::chrono::milliseconds(5);
+  const auto sleep = [](void*) { std::this_thread::sleep_for(kLong); };
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, sleep, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    std::this_thread::sleep_for(kLong);
+    Sum sum{object_};
+    ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, addUp, &sum), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    EXPECT_EQ(sum.sum, std::uint64_t{kCount} * (kCount - 1) / 2);
+  }
 }
 
 TEST_F(OtherCudaCalls, AFunctionThatCouldNotBeQueuedIsForgotten) {

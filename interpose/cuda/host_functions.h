@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_INTERPOSE_CUDA_HOST_FUNCTIONS_H_
+#define GMAC_INTERPOSE_CUDA_HOST_FUNCTIONS_H_
+
+namespace gmac::interpose {
+
+// Whether a function of the CPU that was queued in any stream has yet to run. A load.
+bool hostFunctionsPending() noexcept;
+
+}  // namespace gmac::interpose
+
+#endif  // GMAC_INTERPOSE_CUDA_HOST_FUNCTIONS_H_
