@@ -7,6 +7,23 @@
 #include "gmac/coherence/ledger.h"
 
 namespace gmac {
+namespace {
+
+// Holds the lock for a question about addresses alone: what launches have done since is of no
+// account, so they go on repeating (RepeatedLaunches).
+class Look {
+ public:
+  explicit Look(ObjectMutex& mutex) : mutex_(mutex) { mutex_.lockToLook(); }
+  ~Look() { mutex_.unlock(); }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+
+ private:
+  const os::SignalsBlocked blocked_{os::SignalsBlocked::When::kWhereHandled};
+  ObjectMutex& mutex_;
+};
+
+}  // namespace
 
 bool Lookup::touchesShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
@@ -14,14 +31,14 @@ bool Lookup::touchesShared(const void* address, std::size_t bytes) noexcept {
   if (bytes == 0 || !shared_ranges::mayBeShared(address, bytes)) {
     return false;
   }
-  const Lock lock(mutex_);
+  const Look look(mutex_);
   const Object* object = index_.firstEndingAfter(address);
   return object != nullptr && reinterpret_cast<std::uintptr_t>(object->address()) < end;
 }
 
 std::size_t Lookup::sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept {
   const auto* begin = static_cast<const std::byte*>(address);
-  const Lock lock(mutex_);
+  const Look look(mutex_);
   const Object* object = index_.firstEndingAfter(address);
   *shared = object != nullptr && object->address() <= begin;
   if (*shared) {
@@ -92,7 +109,7 @@ std::ptrdiff_t Lookup::deviceDistance(const void* address) noexcept {
   if (allocation_.safeObjects() == 0) {
     return 0;
   }
-  const Lock lock(mutex_);
+  const Look look(mutex_);
   const Object* const object = index_.find(address);
   return object == nullptr
              ? 0
@@ -104,7 +121,7 @@ std::uintptr_t Lookup::cpuAddress(std::uintptr_t device) noexcept {
   if (allocation_.safeObjects() == 0) {
     return device;
   }
-  const Lock lock(mutex_);
+  const Look look(mutex_);
   for (const Object& object : index_.all()) {
     const auto begin = static_cast<std::uintptr_t>(object.device);
     if (!object.sameAddress && device >= begin && device - begin < object.bytes()) {

@@ -3,7 +3,6 @@
 
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
-#include "gmac/api/adsm.h"
 #include "gmac/base/log.h"
 
 namespace gmac::interpose {
@@ -71,8 +70,9 @@ NativeStream alreadyKnown(NativeStream stream) noexcept {
 }
 
 CUdeviceptr onDevice(std::uintptr_t address) noexcept {
-  void* const device = adsmSafe(reinterpret_cast<const void*>(address));
-  return device != nullptr ? reinterpret_cast<CUdeviceptr>(device) : address;
+  const std::ptrdiff_t distance =
+      coherence::port().deviceDistance(reinterpret_cast<const void*>(address));
+  return address + static_cast<std::uintptr_t>(distance);
 }
 
 CUresult resultOf(Status status) noexcept {

@@ -32,7 +32,7 @@ struct PointerAttribute {
   static CUresult run(Real real, void* data, CUpointer_attribute attribute, CUdeviceptr address) {
     const CUresult result = direct(real, data, attribute, address);
     if (data == nullptr) return result;
-    return correct(data, attribute, address) ? CUDA_SUCCESS : result;
+    return Memory(address).correct(data, attribute) ? CUDA_SUCCESS : result;
   }
 
   // Several.
@@ -41,56 +41,69 @@ struct PointerAttribute {
                       CUdeviceptr address) {
     const CUresult result = direct(real, count, attributes, data, address);
     if (result != CUDA_SUCCESS || attributes == nullptr || data == nullptr) return result;
+    const Memory memory(address);
     for (unsigned i = 0; i < count; ++i) {
-      if (data[i] != nullptr) (void)correct(data[i], attributes[i], address);
+      if (data[i] != nullptr) (void)memory.correct(data[i], attributes[i]);
     }
     return result;
   }
 
  private:
-  template <typename Value>
-  static void put(void* data, Value value) {
-    std::memcpy(data, &value, sizeof value);
-  }
+  // What lies at an address. Launches go on repeating while it is looked up.
+  class Memory {
+   public:
+    explicit Memory(CUdeviceptr address)
+        : managed_(ManagedObjects::get().find(address)),
+          cpu_(managed_ ? address : cpuAddressOf(address)),
+          shared_(managed_ || gmac::interpose::shared(cpu_, 1)) {}
 
-  // Replaces the driver's answer by ours; false where the driver's is right. Only the lowest byte
-  // of a flag is written: the driver has written the rest, as wide as its flags are.
-  static bool correct(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-    const std::uintptr_t cpu = cpuAddressOf(address);
-    if (!shared(cpu, 1)) return false;
-    switch (attribute) {
-      case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        put(data, cpu);
-        return true;
-      case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        put(data, onDevice(cpu));
-        return true;
-      default:
-        break;
+    // Replaces the driver's answer by ours; false where the driver's is right. Only the lowest byte
+    // of a flag is written: the driver has written the rest, as wide as its flags are.
+    bool correct(void* data, CUpointer_attribute attribute) const {
+      if (!shared_) return false;
+      switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+          put(data, cpu_);
+          return true;
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+          put(data, onDevice(cpu_));
+          return true;
+        default:
+          break;
+      }
+      if (!managed_) return false;
+      switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+          put(data, std::uint8_t{1});
+          return true;
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+          put(data, std::uint8_t{0});
+          return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+          put(data, static_cast<CUdeviceptr>(managed_->address));
+          return true;
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+          put(data, managed_->bytes);
+          return true;
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+          put(data, static_cast<unsigned long long>(managed_->id));
+          return true;
+        default:
+          return false;
+      }
     }
-    const std::optional<ManagedObject> object = ManagedObjects::get().find(address);
-    if (!object) return false;
-    switch (attribute) {
-      case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        put(data, std::uint8_t{1});
-        return true;
-      case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-      case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-        put(data, std::uint8_t{0});
-        return true;
-      case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        put(data, static_cast<CUdeviceptr>(object->address));
-        return true;
-      case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        put(data, object->bytes);
-        return true;
-      case CU_POINTER_ATTRIBUTE_BUFFER_ID:
-        put(data, static_cast<unsigned long long>(object->id));
-        return true;
-      default:
-        return false;
+
+   private:
+    template <typename Value>
+    static void put(void* data, Value value) {
+      std::memcpy(data, &value, sizeof value);
     }
-  }
+
+    const std::optional<ManagedObject> managed_;
+    const std::uintptr_t cpu_;
+    const bool shared_;
+  };
 };
 
 struct AddressRange {

@@ -47,6 +47,14 @@ class Program : public fake_cuda::ApplicationTest {
     EXPECT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
   }
   void launchAgain() { launch(stream_, object_); }
+  void launchAndAsk() {
+    launch(stream_, object_);
+    void* address = nullptr;
+    EXPECT_EQ(DRIVER(cuPointerGetAttribute)(&address, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+                                            reinterpret_cast<CUdeviceptr>(object_)),
+              CUDA_SUCCESS);
+    EXPECT_EQ(address, object_);
+  }
   void callAndSync() {
     if (kernel_ == nullptr) {
       adsmKernelDesc_t desc{};
@@ -184,6 +192,14 @@ TEST(LaunchCost, ALaunchAfterAnotherOneNeedsNeitherAMarkNorASystemCall) {
   GMAC_SKIP_WHERE_OBJECTS_ARE_WALKED();
   const Cost cost = costOf(&Program::launchAgain);
   EXPECT_LE(cost.driverCalls, 3u * kRounds);
+  EXPECT_EQ(cost.systemCalls, 0u);
+}
+
+// The same and the question itself.
+TEST(LaunchCost, AQuestionAboutAnAddressEndsNothingOfThat) {
+  GMAC_SKIP_WHERE_OBJECTS_ARE_WALKED();
+  const Cost cost = costOf(&Program::launchAndAsk);
+  EXPECT_LE(cost.driverCalls, 4u * kRounds);
   EXPECT_EQ(cost.systemCalls, 0u);
 }
 

@@ -1179,6 +1179,38 @@ TEST(ManagedProgramsThat, TalkToARunningKernelAreEndedWithAReason) {
   EXPECT_THAT(end.output, HasSubstr("GMAC_WAIT_LIMIT"));
 }
 
+TEST_F(ManagedPrograms, DISABLED_AskAboutAddressesBetweenLaunches) {
+  void* const plain = adsmAlloc(kBytes);
+  std::uint64_t before = 0;
+  constexpr std::uint32_t kFirst = 3;
+  constexpr std::uint32_t kLaunches = 13;
+  for (std::uint32_t i = 0; i < kLaunches; ++i) {
+    if (i == kFirst) before = stats().repeatedCalls.value();
+    for (void* const object : {static_cast<void*>(data_ + i), plain}) {
+      EXPECT_EQ(attributeOf<void*>(CU_POINTER_ATTRIBUTE_HOST_POINTER, object), object);
+      EXPECT_EQ(attributeOf<void*>(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, object), object);
+      EXPECT_EQ(attributeOf<unsigned>(CU_POINTER_ATTRIBUTE_IS_MANAGED, object),
+                object == plain ? 0U : 1U);
+    }
+    CUdeviceptr base = 0;
+    ASSERT_EQ(DRIVER(cuMemGetAddressRange)(&base, nullptr, number(data_ + i)), CUDA_SUCCESS);
+    EXPECT_EQ(base, number(data_));
+    launch(stream_, data_);
+  }
+  EXPECT_EQ(stats().repeatedCalls.value() - before, kLaunches - kFirst);
+  EXPECT_EQ(adsmFree(plain), adsmSuccess);
+  expectMore(kLaunches);
+}
+
+// Nobody takes the lock for it under which launches would be noted that repeat. (Other tests leave
+// contexts that keep launches from that.)
+TEST(ManagedProgramsThat, AskAboutAddressesBetweenLaunchesRepeatThem) {
+  const testing::ChildEnd end =
+      testing::runChild("ManagedPrograms.DISABLED_AskAboutAddressesBetweenLaunches", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("1 test"));
+}
+
 TEST_F(ManagedPrograms, DISABLED_AreTrustedToOnlyRead) {
   std::uint32_t* const table = allocate(kBytes);
   std::fill_n(table, kCount, 4);
