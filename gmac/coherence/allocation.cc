@@ -302,6 +302,11 @@ Status Allocation::destroy(Lock& lock, Object& object) {
     awaited = settle();
     (void)waits_.forWriters(lock, object, &waited);
     const Tickets readers = ledger_.callsWith(object);
+    const bool flushed = std::any_of(awaited.begin(), awaited.end(),
+                                     [](accel::Ticket flush) { return flush.value != 0; });
+    if (!waited && readers.empty() && !flushed) {
+      break;
+    }
     const Free free(lock);
     for (const accel::Ticket reader : readers) {
       (void)waits_.await(free, reader);
@@ -310,6 +315,9 @@ Status Allocation::destroy(Lock& lock, Object& object) {
       (void)waits_.await(free, flush);
     }
   } while (settle() != awaited);
+  if (!blocks_.isZero(object, object.all())) {
+    object.zeroSince.reset();
+  }
   blocks_.remove(object);
   ledger_.forget(object);
   residency_.forget(object);

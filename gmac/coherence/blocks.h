@@ -174,6 +174,8 @@ class Blocks {
   void endConcurrent(Object& object);
   // The newest flush of some blocks, by device.
   NewestCalls flushesOf(const Object& object, BlockRange range) const;
+  // Whether the accelerator's bytes of blocks are zero, as they were when their object was made.
+  bool isZero(const Object& object, BlockRange range) const;
   // Whether a call that reads leaves dirty blocks writable: such writes go undetected.
   bool readsLeaveWritable() const {
     return protocol_.on(State::kDirty, Event::kCallRead).next == State::kDirty;
@@ -245,7 +247,6 @@ class Blocks {
   Runs runsAround(Object& object, BlockIndex index, BlockRange range) const;
   Status copyOut(const Free& free, Object& object, const Runs& runs, accel::Ticket after);
   bool isCopiedBack(const Object& object, ByteRange bytes) const;
-  bool isZero(const Object& object, BlockRange range) const;
   bool canClear(const Object& object, ByteRange bytes) const;
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
   Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);

@@ -26,6 +26,9 @@ bool FreedMemory::keep(Lock& lock, Object& object) {
   const auto cleared = [&]() -> Result<accel::Ticket> {
     const FreeForWork free(lock);
     GMAC_TRY(object.mirror->protect(0, object.bytes(), os::Access::kNone));
+    if (object.zeroSince) {
+      return accel::Ticket{};
+    }
     // In the order of the kernel queue, so that nobody waits for it here. An accelerator that is
     // lost says so, and freeing tells.
     return accelerator_.fill(object.device, std::byte{0}, object.bytes());

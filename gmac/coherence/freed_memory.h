@@ -62,7 +62,8 @@ class FreedMemory {
   std::size_t spilled() const noexcept { return spilled_.load(std::memory_order_relaxed); }
 
   // Keeps the memory of an object that nobody uses and no index holds, or gives it back, and other
-  // memory where too much is kept. The error is the accelerator's that did not take it.
+  // memory where too much is kept. Its bytes on the accelerator are zero already where it still has
+  // `zeroSince`. The error is the accelerator's that did not take it.
   Status take(Lock& lock, Object& object);
   // A kept object's memory for an allocation of `bytes` bytes; empty: there is none. The lock is
   // free.

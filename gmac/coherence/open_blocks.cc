@@ -81,7 +81,6 @@ bool Blocks::isCopiedBack(const Object& object, ByteRange bytes) const {
          (!object.isZeroCopy() || (ledger_.writersDone(object) && ledger_.readersDone(object)));
 }
 
-// Whether the accelerator's bytes of blocks are zero, as they were when their object was made.
 bool Blocks::isZero(const Object& object, BlockRange range) const {
   return object.zeroSince && *object.zeroSince == ledger_.newestWriters(object) &&
          object.flushed(range).value == 0;

@@ -162,6 +162,53 @@ TEST_P(Kept, WhatTheAcceleratorHasFilledIsFetched) {
   EXPECT_EQ(second[kBytes / 2 + 1], std::byte{5});
 }
 
+// What is written on the CPU alone leaves the accelerator's bytes zero.
+TEST_P(Kept, MemoryThatTheAcceleratorHasNotGotIsNotClearedAgain) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  machine.free(machine.allocate(kBytes));
+  machine.fake().clearLog();
+  for (int i = 0; i < 3; ++i) {
+    std::byte* const object = machine.allocate(kBytes);
+    object[i * kPage] = std::byte{7};
+    machine.free(object);
+  }
+  EXPECT_THAT(machine.fake().log({Op::Kind::kFill, Op::Kind::kCopyIn}), IsEmpty());
+  std::byte* const last = machine.allocate(kBytes);
+  EXPECT_TRUE(isZero(last));
+  machine.call(addOne(machine), {last});
+  machine.sync();
+  EXPECT_EQ(last[0], std::byte{1});
+  EXPECT_EQ(last[1], std::byte{0});
+}
+
+// And what it has got, or may have written, is cleared.
+TEST_P(Kept, MemoryThatTheAcceleratorHasGotIsCleared) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  const adsmKernel_t kernel = addOne(machine);
+  machine.free(machine.allocate(kBytes));
+  const auto expectCleared = [&](const auto& use) {
+    std::byte* const object = machine.allocate(kBytes);
+    use(object);
+    machine.fake().clearLog();
+    machine.free(object);
+    EXPECT_THAT(machine.fake().log({Op::Kind::kFill}), SizeIs(1));
+    std::byte* const next = machine.allocate(kBytes);
+    EXPECT_EQ(next, object);
+    machine.call(kernel, {next});
+    machine.sync();
+    EXPECT_EQ(next[kPage], std::byte{1});
+    EXPECT_EQ(next[kPage + 1], std::byte{0});
+    machine.free(next);
+  };
+  expectCleared([&](std::byte* object) { machine.call(kernel, {object}); });
+  expectCleared([&](std::byte* object) {
+    std::fill_n(object, kBytes, std::byte{5});
+    EXPECT_TRUE(machine.manager().startFlush(object, kBytes).ok());
+  });
+  expectCleared(
+      [&](std::byte* object) { machine.manager().fill(object, 5, kBytes, &std::memset); });
+}
+
 TEST_P(Kept, MemoryIsClosedAndNobodys) {
   ManagerUnderTest machine(keeping(GetParam()));
   std::byte* const object = machine.allocate(kBytes);

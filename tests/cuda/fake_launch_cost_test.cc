@@ -55,6 +55,13 @@ class Program : public fake_cuda::ApplicationTest {
               CUDA_SUCCESS);
     EXPECT_EQ(address, object_);
   }
+  void allocateStoreAndFree() {
+    auto* const object = static_cast<std::uint32_t*>(adsmAlloc(fake_cuda::kBytes));
+    ASSERT_NE(object, nullptr) << adsmLastErrorString();
+    object[0] = 1;
+    EXPECT_EQ(object[1], 0u);
+    EXPECT_EQ(adsmFree(object), adsmSuccess) << adsmLastErrorString();
+  }
   void callAndSync() {
     if (kernel_ == nullptr) {
       adsmKernelDesc_t desc{};
@@ -161,7 +168,9 @@ Cost costOf(void (Program::*round)(), bool withHandler = false) {
       enters = !enters;
     }
     ::ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD);
-    ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+    const int signal = WSTOPSIG(status);
+    const bool ofTracing = signal == (SIGTRAP | 0x80) || signal == SIGTRAP || signal == SIGSTOP;
+    ::ptrace(PTRACE_SYSCALL, child, nullptr, static_cast<std::intptr_t>(ofTracing ? 0 : signal));
   }
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   cost.driverCalls = *shared;
@@ -228,6 +237,15 @@ TEST(LaunchCost, APackBetweenObjectsMakesNoSystemCallAndAsksTheDriverForLittle) 
   const Cost cost = costOf(&Program::packOnDevice);
   EXPECT_LE(cost.driverCalls, 9u * kRounds);
   EXPECT_EQ(cost.systemCalls, 0u);
+}
+
+// In kept memory, which the accelerator has not got. The pages are opened in a fault, and closed;
+// signals are blocked for the allocation and for the free.
+TEST(LaunchCost, AnObjectThatTheCpuAloneUsesAsksTheDriverForNothing) {
+  GMAC_SKIP_WHERE_OBJECTS_ARE_WALKED();
+  const Cost cost = costOf(&Program::allocateStoreAndFree);
+  EXPECT_EQ(cost.driverCalls, 0u);
+  EXPECT_LE(cost.systemCalls, 7u * kRounds);
 }
 
 TEST(LaunchCost, WhereTheProgramHasAHandlerItIsKeptOut) {
