@@ -477,7 +477,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.names |= range.address != nullptr;
   }
   submission.usesAll = usesAll;
-  ledger_.submitting();
+  ledger_.submitting(foreign);
   begins(lock, submission);
   return {};
 }

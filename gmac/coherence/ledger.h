@@ -78,10 +78,11 @@ class Ledger {
   // Work that is submitted to the stream from now on runs after the copies in and the calls so far.
   // adsmErrorNotSupported where the accelerator has no streams of the application's.
   Status fence(accel::NativeStream stream);
-  // Work on a stream is about to be submitted.
-  void submitting() {
+  // Work on a stream is about to be submitted; `unknown`: on one of which nothing more is noted.
+  void submitting(bool unknown = false) {
     settled_.store(false);
     newestWork_ = ++works_;
+    streamWork_ = unknown ? works_ : streamWork_;
   }
   // It has been submitted. Returns a ticket for all work in the stream so far. `reads`: the work
   // reads objects whose CPU copy stays current, so that the CPU must not overwrite it. `names`: the

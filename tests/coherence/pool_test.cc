@@ -207,6 +207,31 @@ TEST_P(Kept, MemoryThatTheAcceleratorHasGotIsCleared) {
   });
   expectCleared(
       [&](std::byte* object) { machine.manager().fill(object, 5, kBytes, &std::memset); });
+  // Of a stream, and of one that the runtime does not know.
+  const auto writes = [&](std::byte* object) {
+    *machine.fake().at(object + kPage + 1) = std::byte{5};
+  };
+  expectCleared([&](std::byte* object) {
+    machine.launch(accel::NativeStream{3}, [&writes, object] { writes(object); });
+    machine.fake().runAll();
+  });
+  expectCleared([&](std::byte* object) {
+    const coherence::DeviceRange everything{nullptr, 0, true};
+    EXPECT_TRUE(machine.manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+    writes(object);
+    EXPECT_TRUE(machine.manager().endDeviceWork(accel::kForeignStream, true).ok());
+  });
+}
+
+TEST_P(Kept, WhatAnUnknownStreamHasWrittenIsFetched) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  machine.free(machine.allocate(kBytes));
+  std::byte* const object = machine.allocate(kBytes);
+  const coherence::DeviceRange everything{nullptr, 0, true};
+  EXPECT_TRUE(machine.manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+  *machine.fake().at(object + kPage + 1) = std::byte{5};
+  EXPECT_TRUE(machine.manager().endDeviceWork(accel::kForeignStream, true).ok());
+  EXPECT_EQ(object[kPage + 1], std::byte{5});
 }
 
 TEST_P(Kept, MemoryIsClosedAndNobodys) {
