@@ -82,6 +82,7 @@ class ZeroCopyPolicy {
   Advice waits() {
     const bool idle = moved_ && !open_ && idle_++ >= kMostIdle;
     const bool roundless = moved_ && !trusted_ && roundless_++ >= kMostRoundless;
+    roundless_ = roundless ? 0 : roundless_;
     return idle || roundless ? Advice::kMove : Advice::kStay;
   }
   // The object has moved: to the CPU's pages, or back.
@@ -124,11 +125,11 @@ class ZeroCopyPolicy {
   }
 
  private:
-  Nanoseconds begun_ = 0;     // the launch of this round; 0: there was none
-  Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
-  std::uint64_t rounds_ = 0;  // with two copies
-  RoundTrial trial_;          // with one
-  std::uint32_t idle_ = 0;    // waits since the CPU came
+  Nanoseconds begun_ = 0;        // the launch of this round; 0: there was none
+  Nanoseconds before_ = 0;       // what a round takes with two copies: a moving average
+  std::uint64_t rounds_ = 0;     // with two copies
+  RoundTrial trial_;             // with one
+  std::uint32_t idle_ = 0;       // waits since the CPU came
   std::uint32_t roundless_ = 0;  // waits since the last round
   std::uint32_t wrong_ = 0;
   bool moved_ = false;

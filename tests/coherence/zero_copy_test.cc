@@ -926,8 +926,8 @@ TEST_P(ManagedProgram, ItEndsWhereTheProgramCopiesInPlaceOfLooking) {
   EXPECT_EQ(byte(), value_);
 }
 
-// The same, where the driver copies by the CPU: it comes for all of the object, before the kernel and
-// after it.
+// The same, where the driver copies by the CPU, a part of the object after another: it comes for
+// each, which makes no round.
 TEST_P(ManagedProgram, ItEndsWhereTheDriverCopiesByTheCpu) {
   MachineSetup strict = managed();
   std::uint64_t now = 1;
@@ -936,11 +936,12 @@ TEST_P(ManagedProgram, ItEndsWhereTheDriverCopiesByTheCpu) {
   start(strict);
   ASSERT_NO_FATAL_FAILURE(open());
   const std::uint64_t before = ended();
-  std::vector<std::byte> copy(kBytes);
+  std::vector<std::byte> copy(kBlock / 2);
   int rounds = 0;
   for (; rounds < 400 && ended() == before; ++rounds) {
-    std::memcpy(copy.data(), object_, kBytes);
-    std::memcpy(object_, copy.data(), kBytes);
+    std::byte* const part = object_ + static_cast<std::size_t>(rounds) % (kBytes / kBlock) * kBlock;
+    std::memcpy(copy.data(), part, copy.size());
+    std::memcpy(part, copy.data(), copy.size());
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
     ++value_;
     now += 1000;
@@ -949,6 +950,25 @@ TEST_P(ManagedProgram, ItEndsWhereTheDriverCopiesByTheCpu) {
   EXPECT_EQ(ended(), before + 1);
   EXPECT_LE(rounds, 100);
   EXPECT_EQ(byte(), value_);
+}
+
+// As by a thread that reads a pipe into it, which the waiting thread feeds.
+TEST_P(ManagedProgram, WhatIsHeldMovesLater) {
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+    fake().runAll();
+    ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
+    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    machine_->manager().unhold(at_, 1);
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  ASSERT_EQ(moved(), before);
+  ASSERT_NO_FATAL_FAILURE(managedRound());
+  EXPECT_EQ(moved(), before + 1);
+  expectPattern();
 }
 
 TEST_P(ManagedProgram, RoundsEndWithEventsToo) {

@@ -160,12 +160,21 @@ void ZeroCopy::moveDue() {
     Known next{};
     {
       const Lock lock(mutex_);
-      // Nobody waits for a kernel, which might itself wait for what the program does next.
+      // Nobody waits for a kernel, which might itself wait for what the program does next, nor for
+      // a thread that holds the object, such as for a read from a pipe.
       if (moves_.empty() || !ledger_.quiet()) {
         return;
       }
-      next = moves_.front();
-      moves_.erase(moves_.begin());
+      const auto found = std::find_if(moves_.begin(), moves_.end(), [this](const Known& known) {
+        const Object* const object = find(known);
+        return object == nullptr ||
+               (!object->held() && !object->inTransit() && object->lent.empty());
+      });
+      if (found == moves_.end()) {
+        return;
+      }
+      next = *found;
+      moves_.erase(found);
       due_.store(!moves_.empty(), std::memory_order_relaxed);
     }
     move(next);
