@@ -79,22 +79,29 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
 // Kernels may use every object, and so may a graph's kernels.
 struct Launch {
+  // Of graphs. These do not repeat: their copies may touch objects while the driver submits them,
+  // and whoever waits for that launch with the lock would wait for ever.
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
-    return launch<Zero>(streamAmong(args...), [&] { return real(args...); });
+    return anew(nativeStream(Zero, streamAmong(args...)), [&] { return real(args...); });
   }
+  // Of a kernel.
   template <ZeroStream Zero, typename Submit>
   static CUresult launch(CUstream stream, Submit&& submit) {
     const NativeStream native = nativeStream(Zero, stream);
     if (!captureUnderWay() && coherence::port().mayRepeat()) {
       if (const auto result = again(native, submit)) return *result;
     }
-    Ranges ranges;
-    ranges.everything();
-    return coherently(native, ranges.all(), false, submit);
+    return anew(native, submit);
   }
 
  private:
+  template <typename Submit>
+  static CUresult anew(NativeStream stream, Submit&& submit) {
+    Ranges ranges;
+    ranges.everything();
+    return coherently(stream, ranges.all(), false, submit);
+  }
   // One that repeats the launch before; nothing where it does not.
   template <typename Submit>
   static std::optional<CUresult> again(NativeStream stream, Submit&& submit) {
