@@ -109,7 +109,12 @@ class Ledger {
 
   // A function of the CPU has been queued in a stream; has run, or never will. Thread-safe.
   void hostFunctionQueued() noexcept { ++hostFunctions_; }
-  void hostFunctionEnded() noexcept { --hostFunctions_; }
+  // (One that runs while all are dropped, as their context ends, counts no more.)
+  void hostFunctionEnded() noexcept {
+    std::size_t count = hostFunctions_.load();
+    while (count != 0 && !hostFunctions_.compare_exchange_weak(count, count - 1)) {
+    }
+  }
   void hostFunctionsDropped() noexcept { hostFunctions_ = 0; }
   bool hostFunctionsRun() const noexcept { return hostFunctions_.load() == 0; }
 

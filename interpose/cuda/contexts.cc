@@ -9,6 +9,7 @@
 #include "gmac/coherence/port.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
+#include "interpose/cuda/host_functions.h"
 #include "interpose/cuda/managed_objects.h"
 #include "interpose/cuda/managed_variables.h"
 
@@ -60,6 +61,7 @@ bool finish(CUcontext context) noexcept {
 // Objects end with their context, as all CUDA memory does, and the runtime leaves the context.
 void endHome() noexcept {
   const bool finished = finish(home());
+  if (!finished) dropHostFunctions();
   (void)ManagedObjects::get().removeAll();
   coherence::port().endContext(finished);
 }

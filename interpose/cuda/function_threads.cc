@@ -48,41 +48,57 @@ class Signal {
 
 class FunctionThreads::Thread {
  public:
-  // Throws std::system_error. Never destroyed: the thread does not end.
+  // Throws std::system_error. Never destroyed.
   Thread() {
     std::thread([this] { loop(); }).detach();
   }
 
-  void run(Function function, void* argument) {
+  // Whether the thread still runs afterwards: the function may have ended it.
+  bool run(Function function, void* argument) {
     function_ = function;
     argument_ = argument;
     given_.set(++count_);
     done_.await(count_, true);
+    return !ended_;
   }
 
   Thread* next = nullptr;  // in the list of those that are idle
 
  private:
+  // A function is over when this is destroyed, also where it ends the thread (pthread_exit).
+  struct Running {
+    ~Running() {
+      thread.ended_ = !returned;
+      thread.done_.set(number);
+    }
+    Thread& thread;
+    std::uint32_t number;
+    bool returned = false;
+  };
+
   [[noreturn]] void loop() {
-    // The mask is inherited from the driver's thread, which may block signals that accesses need.
     sigset_t faults;
     sigemptyset(&faults);
     sigaddset(&faults, SIGSEGV);
     sigaddset(&faults, SIGBUS);
-    pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
     bool closely = false;
     for (std::uint32_t next = 1;; ++next) {
       const Clock::time_point idleSince = Clock::now();
       given_.await(next, closely);
       closely = Clock::now() - idleSince < kMostSpin;
+      // The mask is inherited from the driver's thread, or left by the function before, which may
+      // block signals that accesses need.
+      pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
+      Running running{*this, next};
       function_(argument_);
-      done_.set(next);
+      running.returned = true;
     }
   }
 
   Function function_ = nullptr;
   void* argument_ = nullptr;
   std::uint32_t count_ = 0;  // of functions given
+  bool ended_ = false;       // by the newest of them
   Signal given_;
   Signal done_;
 };
@@ -98,8 +114,9 @@ void FunctionThreads::runApart(Function function, void* argument) {
     function(argument);
     return;
   }
-  thread->run(function, argument);
-  putBack(thread);
+  if (thread->run(function, argument)) {
+    putBack(thread);
+  }
 }
 
 // NULL where none can be made.

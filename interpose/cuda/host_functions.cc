@@ -33,7 +33,7 @@ struct Given {
   void* userData = nullptr;
 };
 
-// In a context that has failed they never run, and pend for ever.
+// In a context that has failed they never run, and pend until it ends.
 constinit std::atomic<std::size_t> pending{0};
 
 void queued() noexcept {
@@ -42,7 +42,9 @@ void queued() noexcept {
 }
 void ended() noexcept {
   coherence::port().hostFunctionEnded();
-  pending.fetch_sub(1);
+  std::size_t count = pending.load();
+  while (count != 0 && !pending.compare_exchange_weak(count, count - 1)) {
+  }
 }
 
 template <typename Body>
@@ -115,6 +117,7 @@ struct StreamCallback {
 }  // namespace
 
 bool hostFunctionsPending() noexcept { return pending.load() != 0; }
+void dropHostFunctions() noexcept { pending.store(0); }
 
 GMAC_CUDA_TABLE(cudaHostFunctions, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_NONE)
 

@@ -6,6 +6,8 @@ namespace gmac::interpose {
 
 // Whether a function of the CPU that was queued in any stream has yet to run. A load.
 bool hostFunctionsPending() noexcept;
+// Those so far never will: the context has ended.
+void dropHostFunctions() noexcept;
 
 }  // namespace gmac::interpose
 

@@ -5,6 +5,8 @@
 // driver, as fake_calls_test. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -443,6 +445,33 @@ TEST_F(OtherCudaCalls, WhatIsReadAfterAFunctionNeedsNoFault) {
     ASSERT_EQ(object_[5], i + 5);
   }
   EXPECT_LE(faults() - before, kRounds / 4) << "but for checks";
+}
+
+TEST_F(OtherCudaCalls, AFunctionMayEndItsThread) {
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    ASSERT_EQ(DRIVER(cuLaunchHostFunc)(
+                  stream_, [](void*) { pthread_exit(nullptr); }, nullptr),
+              CUDA_SUCCESS);
+    launch(stream_, object_);
+    Sum sum{object_};
+    ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, addUp, &sum), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    ASSERT_EQ(sum.sum, std::uint64_t{kCount} * (kCount - 1 + 2 * i) / 2);
+  }
+}
+
+TEST_F(OtherCudaCalls, TheNextFunctionTouchesObjectsWhateverSignalsTheLastOneBlocked) {
+  launch(stream_, object_);
+  const auto block = [](void*) {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  };
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, block, nullptr), CUDA_SUCCESS);
+  Sum sum{object_};
+  ASSERT_EQ(DRIVER(cuLaunchHostFunc)(stream_, addUp, &sum), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  EXPECT_EQ(sum.sum, std::uint64_t{kCount} * (kCount + 1) / 2);
 }
 
 struct Meeting {
