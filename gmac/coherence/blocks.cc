@@ -55,6 +55,7 @@ void Blocks::remove(Object& object) {
     noteConcurrent();
   }
   object.watchHook.unlink();
+  object.readBackHook.unlink();
   mappings_.noteEdges(object, 0);
   mappings_.removed(object);
   index_.erase(object);

@@ -126,6 +126,14 @@ Status Blocks::verifyAll() {
   if (!mappings.ok()) {
     return mappings.status();
   }
+  // (They end without the lock, and would leave the list then.)
+  for (const Object& object : readBacks_) {
+    if (index_.find(object.address()) != &object) {
+      return fail(adsmErrorSystem,
+                  "object {}: freed, but in the list of objects that are read back",
+                  shown(object.address()));
+    }
+  }
   for (Object& object : index_.all()) {
     if (object.closing) {
       continue;

@@ -275,6 +275,19 @@ TEST_F(ReadBacks, AnObjectThatIsFreedWaitsForItsCopy) {
   EXPECT_EQ(fake().pending(), 0u);
 }
 
+// It ends without the lock of all objects, under which others go through that list.
+TEST_F(ReadBacks, AnObjectThatIsFreedIsInNoListWhereItsMemoryIsKept) {
+  MachineSetup setup;
+  setup.blockBytes = kBlock;
+  setup.windowBytes = kWindow;
+  setup.keptBytes = 2 * kBytes;
+  start(setup);
+  learn();
+  call();  // a guess
+  machine_->free(a_);
+  machine_->verify();
+}
+
 TEST_F(ReadBacks, AFailedCopyLeavesTheBytesToTheAccess) {
   learn();
   call();
