@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "gmac/base/status.h"
+#include "gmac/base/stay_awake.h"
 #include "gmac/os/signal_mask.h"
 
 namespace gmac {
@@ -48,8 +49,8 @@ class ObjectMutex {
   // Once, before there are other threads.
   void startWith(Prelude& prelude) { prelude_ = &prelude; }
 
-  // For readers that do not wait and share their thread with no handler of the application. Spins
-  // first: the lock is usually held for less time than a sleep and a wake-up take.
+  // For readers that do not wait and share their thread with no handler of the application. Stays
+  // awake at first: the lock is usually held for less time than a sleep and a wake-up take.
   void lock() {
     acquire();
     runPrelude();
@@ -64,14 +65,16 @@ class ObjectMutex {
   friend class Lock;
 
   void acquire() {
-    constexpr int kTries = 100;
-    for (int i = 0; i < kTries; ++i) {
-      if (mutex_.try_lock()) {
-        return;
-      }
-      __builtin_ia32_pause();
+    if (!comesSoon([this] { return mutex_.try_lock(); })) {
+      mutex_.lock();
     }
-    mutex_.lock();
+  }
+
+  // Without the lock.
+  void awaitChange(std::uint32_t seen) const {
+    if (!comesSoon([&] { return generation_.load() != seen; })) {
+      generation_.wait(seen);
+    }
   }
 
   void runPrelude() {
@@ -229,7 +232,7 @@ class FreeForWork : public Free {
 inline void Lock::waitForChange() {
   const std::uint32_t seen = mutex_.generation_.load();
   const Free free(*this);
-  mutex_.generation_.wait(seen);
+  mutex_.awaitChange(seen);
 }
 
 // A transit ends by itself, so signals stay blocked: a handler that faulted on this thread would
@@ -239,7 +242,7 @@ inline void Lock::waitForTransit() {
   const std::uint32_t seen = mutex_.generation_.load();
   {
     const FreeForWork free(*this);
-    mutex_.generation_.wait(seen);
+    mutex_.awaitChange(seen);
   }
   if (--mutex_.callsWaiting_ == 0) {
     changed();
