@@ -21,7 +21,9 @@ Status Acquire::sync() {
   }
   const Walk walk(blocks_);
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
+  coherence::DeviceWait wait;
   if (readBacks_.any()) {
+    wait.begun = true;
     readBacks_.beforeWait(lock, std::nullopt);
   }
   const Status status = waits_.forEverything(lock);
@@ -32,12 +34,13 @@ Status Acquire::sync() {
     return status;
   }
   if (readBacks_.any()) {
-    readBacks_.afterWait(lock);
+    readBacks_.afterWait(lock, wait, ledger_.times().now());
   }
   return fetched;
 }
 
-void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
+void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream,
+                               coherence::DeviceWait& wait) {
   if (!readBacks_.any() || readBacks_.foundSettled()) {
     return;
   }
@@ -50,17 +53,20 @@ void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream) {
       return;
     }
   }
+  wait.begun = true;
+  wait.stream = stream;
   readBacks_.beforeWait(lock, stream);
 }
 
-Status Acquire::afterDeviceWait() {
+Status Acquire::afterDeviceWait(const coherence::DeviceWait& wait) {
   if (ledger_.settled()) {
     return {};
   }
   if (readBacks_.any()) {
     const Walk walk(blocks_);
+    const std::uint64_t now = ledger_.times().now();
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
-    readBacks_.afterWait(lock);
+    readBacks_.afterWait(lock, wait, now);
     repeated_.allow(readBacks_.restsUnlocked());
   }
   if (!blocks_.protocol().fetchesAtSync()) {

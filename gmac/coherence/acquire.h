@@ -43,8 +43,8 @@ class Acquire {
   // See adsm.h.
   Status sync();
   // See port.h.
-  void beforeDeviceWait(std::optional<accel::NativeStream> stream);
-  Status afterDeviceWait();
+  void beforeDeviceWait(std::optional<accel::NativeStream> stream, coherence::DeviceWait& wait);
+  Status afterDeviceWait(const coherence::DeviceWait& wait);
 
  private:
   Status fetchAll(Lock& lock);

@@ -11,10 +11,16 @@
 // What is not looked at may go wrong unseen, so there is one trial of rounds for all, and one after
 // another is checked:
 //
-//  - A round takes from the first call after a wait to the end of a wait for all calls since. It
-//    is slow if it takes more than twice as long as a round took, with two copies, for the object
-//    where that was shortest, plus `slack`. When a trial fails (round_trial.h), each object is
-//    watched by itself.
+//  - A round takes from the first call on a stream after a wait to the end of the next wait for
+//    that stream, or, where a wait is for all, from the first of all these calls. It is slow if it
+//    takes more than twice as long as a round took, with two copies, for the object where that was
+//    shortest, plus `slack`. (Where several streams are in use, a round is compared with those of
+//    its own stream, and one of an unknown stream with none.) When a trial fails (round_trial.h),
+//    each object is watched by itself.
+//  - Where several threads wait, each stream has a trial of its own, and the objects whose rounds
+//    were on it move back when that fails on average. A thread's round may take longer as another
+//    thread keeps the runtime busy: it is not slow if the time from one wait for its stream to the
+//    next is at most kLessThan of what it was with two copies.
 //  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
 //    come for as many as there are. As a check takes longer than a short kernel, there is one in
@@ -29,6 +35,7 @@
 #define GMAC_COHERENCE_CONCURRENT_USE_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -51,6 +58,8 @@ class ConcurrentUse {
   static constexpr std::size_t kLeastInterval = 64;
   static constexpr std::size_t kMostInterval = 4096;
   static constexpr std::size_t kLeastBetween = 64;
+  static constexpr Nanoseconds kLessThan = 3;  // quarters
+  static constexpr std::uint32_t kSeveral = 256;
 
   explicit ConcurrentUse(const ZeroCopyLimits& limits) : limits_(limits) {}
 
@@ -58,12 +67,7 @@ class ConcurrentUse {
   // the last one of which this was told, with it. Whether one of the objects, that which has not
   // been checked for longest, is to be closed.
   bool submits(Nanoseconds now, Queue queue, std::size_t count, std::size_t calls = 1) {
-    if (begun_ == 0) {
-      begun_ = now;
-      queue_ = queue;
-    } else if (queue != queue_) {
-      queue_.reset();
-    }
+    begins(now, queue);
     calls_ += calls;
     if (calls_ * count < interval_ || (calls_ < kLeastBetween && cpuComes_)) {
       return false;
@@ -74,27 +78,125 @@ class ConcurrentUse {
   // A copy of the program's names such an object, as do programs whose CPU no longer looks itself:
   // once in kLeastInterval of them the object is to be closed.
   bool names() { return ++named_ % kLeastInterval == 0; }
-  // The program, or a call, has waited for a queue; none: for all.
-  Verdict ended(Nanoseconds now, std::optional<Queue> queue) {
-    if (begun_ == 0 || (queue && queue != queue_)) {
-      return Verdict::kOpen;
+  // A call that is to be measured, though there are no such objects yet.
+  void begins(Nanoseconds now, Queue queue) {
+    const auto end = rounds_.begin() + count_;
+    const auto own = std::find_if(rounds_.begin(), end,
+                                  [&](const Round& round) { return round.queue == queue; });
+    if (own != end) {
+      own->newest = now;
+    } else if (count_ < kMostRounds) {
+      several_ = count_ > 0 ? kSeveral : several_;
+      rounds_[count_++] = {queue, now, now};
     }
-    return judge(now - std::exchange(begun_, 0));
+  }
+  // The program, or a call, has waited for a queue; none: for all. What the round took, unless
+  // there was none.
+  std::optional<Nanoseconds> roundEnds(Nanoseconds now, std::optional<Queue> queue) {
+    Nanoseconds begun = now;
+    const auto gone = std::remove_if(rounds_.begin(), rounds_.begin() + count_, [&](Round& round) {
+      const bool ended = !queue || round.queue == *queue;
+      begun = ended ? std::min(begun, round.begun) : begun;
+      return ended;
+    });
+    const auto left = static_cast<std::size_t>(gone - rounds_.begin());
+    if (std::exchange(count_, left) == left) {
+      return std::nullopt;
+    }
+    several_ -= several_ > 0 ? 1 : 0;
+    return now - begun;
+  }
+  Verdict ended(Nanoseconds now, std::optional<Queue> queue) {
+    const std::optional<Nanoseconds> took = roundEnds(now, queue);
+    return took ? judge(*took, queue) : Verdict::kOpen;
+  }
+  // Since the newest call of the rounds that a wait for a queue, or for all, would end.
+  Nanoseconds sinceNewest(Nanoseconds now, std::optional<Queue> queue) const {
+    Nanoseconds newest = 0;
+    std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
+      newest = !queue || round.queue == *queue ? std::max(newest, round.newest) : newest;
+    });
+    return now - std::min(now, newest);
+  }
+  // How long those have taken so far that have not ended.
+  Nanoseconds longestUnderWay(Nanoseconds now) const {
+    Nanoseconds longest = 0;
+    std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
+      longest = std::max(longest, now - std::min(now, round.begun));
+    });
+    return longest;
+  }
+  // While there are no such objects: what a round on a queue took that has ended now.
+  void tookBefore(Nanoseconds now, Queue queue, Nanoseconds took) {
+    Known* known = find(queue);
+    if (known == nullptr) {
+      known = &add(queue, took);
+    } else {
+      known->before = std::max(took, known->before - known->before / 8);
+    }
+    const Nanoseconds cycle = known->cycles(now);
+    known->cycle = known->cycle == 0 ? cycle : (7 * known->cycle + cycle) / 8;
+    known->cycleNow = known->cycle;
+  }
+  // Those that have begun say nothing: something else took its time.
+  void forgetRounds() {
+    count_ = 0;
+    for (Known& known : known_) {
+      known.ended = 0;
+    }
+  }
+  // Those of some queues do not, as who knows when their calls ended.
+  template <typename Ended>
+  void forgetIf(Ended ended) {
+    const auto gone = std::remove_if(rounds_.begin(), rounds_.begin() + count_,
+                                     [&](const Round& round) { return ended(round.queue); });
+    count_ = static_cast<std::size_t>(gone - rounds_.begin());
+  }
+  // The queue is no more; another one may get its number.
+  void forget(Queue queue) {
+    forgetIf([&](Queue other) { return other == queue; });
+    if (Known* const known = find(queue); known != nullptr) {
+      *known = {};
+    }
   }
   // A round, or rounds on average, whose begin and end were not told.
-  Verdict took(Nanoseconds took) { return judge(took); }
+  Verdict took(Nanoseconds took) { return judge(took, std::nullopt); }
+  // A round that has ended now; `queue`: that was waited for; none: all. `contended`: several
+  // threads wait.
+  Verdict took(Nanoseconds now, Nanoseconds took, std::optional<Queue> queue, bool contended) {
+    if (!contended || !queue) {
+      return judge(took, queue);
+    }
+    Known* known = find(*queue);
+    if (known == nullptr) {
+      known = &add(*queue, before_);
+    }
+    known->cycleNow = (known->cycleNow + known->cycles(now)) / 2;
+    const bool gains = known->cycle != 0 && known->cycleNow <= known->cycle / 4 * kLessThan;
+    return known->adds(gains ? std::min(took, known->before) : took, patience(known->before));
+  }
   // A call has waited as long as it may, and its kernel still runs.
   Verdict tookTooLong() {
-    begun_ = 0;
-    return judge(patience() + 1);
+    count_ = 0;
+    return judge(patience() + 1, std::nullopt);
   }
   // Whether calls were submitted for which nothing has waited yet.
-  bool inRound() const { return begun_ != 0; }
-  Nanoseconds patience() const { return 2 * before_ + limits_.slack; }
+  bool inRound() const { return count_ != 0; }
+  // On how many queues.
+  std::size_t roundsBegun() const { return count_; }
+  Nanoseconds patience() const { return patience(before_); }
 
-  // An object joins the others, `count` of them; `before`: what its rounds took with two copies.
-  void joins(Nanoseconds before, std::size_t count) {
-    before_ = count == 0 ? before : std::min(before_, before);
+  // An object joins the others, `count` of them; `before`: what its rounds took with two copies,
+  // and for which queue the program waited then.
+  void joins(Nanoseconds before, std::size_t count, std::optional<Queue> queue = {}) {
+    if (count == 0) {
+      forgetRounds();
+      before_ = before;
+    }
+    before_ = std::min(before_, before);
+    if (queue && find(*queue) == nullptr) {
+      add(*queue, before);
+    }
   }
   // What a check has found.
   void checked(bool came, std::size_t count) {
@@ -109,8 +211,68 @@ class ConcurrentUse {
   }
 
  private:
-  Verdict judge(Nanoseconds took) {
-    const Verdict verdict = trial_.add(took, before_, patience());
+  // Of a queue: the first call since the last wait for it, and the newest.
+  struct Round {
+    Queue queue{};
+    Nanoseconds begun = 0;
+    Nanoseconds newest = 0;
+  };
+  static constexpr std::size_t kMostRounds = 16;  // those of further queues are not measured
+
+  // What rounds on a queue took with two copies: the longest ones lately. And the time from the end
+  // of one to that of the next: then, and now.
+  struct Known {
+    // Since the round before; one that the program does something else in between says little.
+    Nanoseconds cycles(Nanoseconds now) {
+      const Nanoseconds since = std::exchange(ended, now);
+      const Nanoseconds took = since == 0 ? cycle : now - std::min(now, since);
+      return cycle == 0 ? took : std::min(took, 2 * cycle);
+    }
+    std::optional<Queue> queue;
+    Nanoseconds before = 0;
+    Nanoseconds ended = 0;
+    Nanoseconds cycle = 0;
+    Nanoseconds cycleNow = 0;
+    // A trial is kRounds rounds, and fails if they are slow on average: of those that another
+    // thread has kept waiting there may be many in a row.
+    Verdict adds(Nanoseconds took, Nanoseconds patience) {
+      sum += took;
+      mayTake += patience;
+      if (++rounds < RoundTrial::kRounds) {
+        return Verdict::kOpen;
+      }
+      rounds = 0;
+      return std::exchange(sum, 0) > std::exchange(mayTake, 0) ? Verdict::kBad : Verdict::kGood;
+    }
+    std::uint32_t rounds = 0;
+    Nanoseconds sum = 0;  // what they took
+    Nanoseconds mayTake = 0;
+  };
+  Known* find(Queue queue) {
+    const auto found = std::find_if(known_.begin(), known_.end(),
+                                    [&](const Known& one) { return one.queue == queue; });
+    return found == known_.end() ? nullptr : &*found;
+  }
+  // In place of the one that is known for longest.
+  Known& add(Queue queue, Nanoseconds before) {
+    Known& known = known_[std::exchange(oldest_, (oldest_ + 1) % known_.size())];
+    known = {};
+    known.queue = queue;
+    known.before = before;
+    return known;
+  }
+  Nanoseconds patience(Nanoseconds before) const { return 2 * before + limits_.slack; }
+
+  Verdict judge(Nanoseconds took, std::optional<Queue> queue) {
+    Nanoseconds before = before_;
+    if (several_ > 0 && queue) {
+      const Known* const own = find(*queue);
+      if (own == nullptr) {
+        return Verdict::kOpen;
+      }
+      before = own->before;
+    }
+    const Verdict verdict = trial_.add(took, before, patience(before));
     if (verdict == Verdict::kBad) {
       trial_ = {};
     }
@@ -119,10 +281,13 @@ class ConcurrentUse {
 
   const ZeroCopyLimits limits_;
   RoundTrial trial_;
-  Nanoseconds begun_ = 0;       // the first call since the last wait; 0: there was none
-  std::optional<Queue> queue_;  // of all calls since; none: there are several
-  Nanoseconds before_ = 0;      // the least of the objects'
-  std::size_t calls_ = 0;       // since the last check
+  std::array<Round, kMostRounds> rounds_;  // that have begun
+  std::size_t count_ = 0;
+  std::uint32_t several_ = 0;  // not 0: there were two at a time, within the last kSeveral
+  std::array<Known, kMostRounds> known_;
+  std::size_t oldest_ = 0;
+  Nanoseconds before_ = 0;  // the least of the objects'
+  std::size_t calls_ = 0;   // since the last check
   std::size_t interval_ = kLeastInterval;
   std::size_t came_ = 0;   // checks in a row since the interval changed
   std::size_t named_ = 0;  // copies

@@ -42,7 +42,7 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
       continue;
     }
     // Asked anew after every wait: another thread may have come first.
-    if (ledger_.submissionUnderWay()) {
+    if (ledger_.submissionElsewhere() || (ledger_.submissionUnderWay() && !paused_)) {
       lock.waitForChange();
       continue;
     }
@@ -74,6 +74,9 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
   if (object.inTransit(range)) {
     lock.waitForTransit();
     return Step::kRetry;
+  }
+  if (object.held(range) && paused_ && !ledger_.submissionElsewhere()) {
+    return fail(adsmErrorSystem, "{} is in use", shown(object.address()));
   }
   if (object.held(range)) {
     loans_.awaitReturn(lock, Lent::kOnCpu);
@@ -244,7 +247,9 @@ std::optional<os::SignalsBlocked> Launches::takeBlocked() {
 // (batch-update), would reach: the copies of what it released, and the work that reads.
 Status Launches::ends(Lock& lock, accel::Ticket reader) {
   const accel::Ticket stillOpen = std::exchange(submission_, {}).stillOpen;
-  ledger_.submissionEnds();
+  if (!paused_) {
+    ledger_.submissionEnds();
+  }
   lock.changed();
   const Status arrived = waits_.forArrival(lock, stillOpen);
   const Status read = waits_.forArrival(lock, reader);
@@ -446,8 +451,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         if (foreign) {
           endAllConcurrent();
         } else if (usesAll) {
-          submission.awaited =
-              passesConcurrent(static_cast<ConcurrentUse::Queue>(stream), unordered_);
+          submission.awaited = passesConcurrent(ledger_.queueOf(stream), unordered_);
         } else {
           endConcurrentIn(ranges);
         }
@@ -477,6 +481,9 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.names |= range.address != nullptr;
   }
   submission.usesAll = usesAll;
+  if (usesAll && !foreign && blocks_.anyReadBacks()) {
+    concurrent_.begins(ledger_.times().now(), ledger_.queueOf(stream));
+  }
   ledger_.submitting(foreign);
   begins(lock, submission);
   return {};
@@ -516,6 +523,33 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
 }
 
 // ---- Work of the runtime's own
+
+bool Launches::pause(Lock& lock, std::uint64_t nanoseconds) {
+  accel::Backoff backoff;
+  const auto waits = [&](const auto& condition) {
+    while (condition() && static_cast<std::uint64_t>(backoff.waited().count()) <= nanoseconds) {
+      const FreeForWork free(lock);
+      backoff.step();
+    }
+    return !condition();
+  };
+  if (!waits([&] { return ledger_.submissionUnderWay(); })) {
+    return false;
+  }
+  ledger_.submissionBegins();
+  paused_ = true;
+  if (waits([&] { return !ledger_.nothingRuns(); })) {
+    return true;
+  }
+  resume(lock);
+  return false;
+}
+
+void Launches::resume(Lock& lock) {
+  paused_ = false;
+  ledger_.submissionEnds();
+  lock.changed();
+}
 
 // It runs on device 0.
 Status Launches::waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
@@ -571,6 +605,7 @@ Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges, co
         return step;
       },
       &submission.stillOpen));
+  submission.own = true;
   begins(lock, submission);
   return {};
 }

@@ -72,6 +72,14 @@ class Launches {
   // it has lent on the device is asked back first.
   Status beginOwnWork(std::span<const coherence::DeviceRange> ranges, const void* moves = nullptr);
   Status endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket);
+  // From here until resume() only the calling thread submits device work, and none is in flight;
+  // signals of the program's are blocked. False, and nothing is so, where that takes longer. May
+  // let the lock go. What is to be released must not be held, or the work fails.
+  bool pause(Lock& lock, std::uint64_t nanoseconds);
+  void resume(Lock& lock);
+  // Whether work of the library's own is being submitted, or an object moves: what that has closed
+  // stays closed. Under the lock.
+  bool ownWorkUnderWay() const { return submission_.own; }
   // The library is about to use bytes for the program, in the order in which the program has
   // submitted its work. Of what the CPU and kernels use at once calls close what work may still
   // use; of what is `held` for long they close all from now on.
@@ -93,6 +101,7 @@ class Launches {
     bool names = false;       // objects itself, whoever else may use them
     bool usesAll = false;     // may use all objects, and write them
     bool awaited = false;     // by the call itself
+    bool own = false;         // the library's own
     accel::Ticket stillOpen;  // copies of what the thread may go on writing
   };
 
@@ -137,6 +146,7 @@ class Launches {
   RepeatedLaunches& repeated_;
   const bool unordered_;
   Submission submission_;  // of the thread that the ledger knows
+  bool paused_ = false;    // by that thread
   // That thread's handlers wait for the end: an object that they touched before it would be open
   // while the work writes it.
   std::optional<os::SignalsBlocked> submitterBlocked_;

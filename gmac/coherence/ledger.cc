@@ -4,20 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "gmac/base/thread_number.h"
+
 namespace gmac {
-namespace {
-
-// The calling thread's number, which no other thread gets. (A std::thread::id is used again.)
-std::uint64_t threadNumber() noexcept {
-  static constinit std::atomic<std::uint64_t> newest{0};
-  constinit static thread_local std::uint64_t number __attribute__((tls_model("initial-exec"))) = 0;
-  if (number == 0) {
-    number = ++newest;
-  }
-  return number;
-}
-
-}  // namespace
 
 std::optional<adsmAccess_t> DeviceUses::accessBy(adsmKernel_t kernel) const {
   if (bindings.empty()) {
@@ -232,9 +221,26 @@ bool Ledger::allSucceeded() const noexcept {
                      [&](accel::Ticket ticket) { return accelerator_.succeeded(ticket); });
 }
 
-bool Ledger::quiet() const noexcept {
+bool Ledger::nothingRuns() const noexcept {
   return accelerator_.done(runningCall()) && accelerator_.done(runningStreamWork()) &&
-         hostFunctionsRun() && !submissionUnderWay();
+         hostFunctionsRun();
+}
+
+bool Ledger::runsOn(std::uintptr_t queue) const noexcept {
+  constexpr unsigned kShift = 40;
+  return std::any_of(begin(), end(), [&](const StreamWork& work) {
+    return (static_cast<std::uintptr_t>(work.stream) ^ (work.thread << kShift)) == queue &&
+           !work.ended && !accelerator_.done(work.ticket);
+  });
+}
+
+bool Ledger::onlyOthersRun(std::optional<accel::NativeStream> stream) const noexcept {
+  if (!stream) {
+    return nothingRuns();
+  }
+  const StreamWork* const work = workOf(*stream);
+  return accelerator_.done(runningCall()) && hostFunctionsRun() &&
+         (work == nullptr || accelerator_.done(work->ticket));
 }
 
 Writers Ledger::newestWriters(const DeviceUses& object) const {

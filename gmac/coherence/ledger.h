@@ -173,7 +173,18 @@ class Ledger {
   // Whether all work that only reads the object has finished.
   bool readersDone(const DeviceUses& object) const noexcept;
   // Whether no device work is in flight, nor about to be.
-  bool quiet() const noexcept;
+  bool quiet() const noexcept { return nothingRuns() && !submissionUnderWay(); }
+  // Whether none is in flight.
+  bool nothingRuns() const noexcept;
+  // A number for a stream that tells apart the streams which have the same number in each thread.
+  std::uintptr_t queueOf(accel::NativeStream stream) const noexcept {
+    constexpr unsigned kShift = 40;
+    return static_cast<std::uintptr_t>(stream) ^ (threadOf(stream) << kShift);
+  }
+  // Whether the work of the stream with that number is in flight.
+  bool runsOn(std::uintptr_t queue) const noexcept;
+  // Whether none is in flight but on other streams than this one; none: none at all.
+  bool onlyOthersRun(std::optional<accel::NativeStream> stream) const noexcept;
   Writers newestWriters(const DeviceUses& object) const;
   WriterQueue writerQueue(const DeviceUses& object) const;
   // Every call and all work of streams, whether it has finished or not: waiting for it brings its

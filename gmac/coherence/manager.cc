@@ -514,7 +514,7 @@ coherence::DeviceWait Manager::beforeDeviceWait(std::optional<accel::NativeStrea
     wait.asks = true;
     wait.stream = stream;
   } else {
-    parts_->acquire.beforeDeviceWait(stream);
+    parts_->acquire.beforeDeviceWait(stream, wait);
   }
   return wait;
 }
@@ -523,11 +523,12 @@ Status Manager::afterDeviceWait(const coherence::DeviceWait& wait) {
   if (forked() || parts_->repeated.waitEnded(wait)) {
     return {};
   }
+  coherence::DeviceWait ended = wait;
   if (wait.asks) {
-    parts_->acquire.beforeDeviceWait(wait.stream);
+    parts_->acquire.beforeDeviceWait(wait.stream, ended);
   }
   GMAC_TRY(parts_->placement.afterWait());
-  GMAC_TRY(parts_->acquire.afterDeviceWait());
+  GMAC_TRY(parts_->acquire.afterDeviceWait(ended));
   afterWait();
   return {};
 }
@@ -577,6 +578,7 @@ void Manager::setReadMostly(const void* object, bool readMostly) {
 
 void Manager::streamDestroyed(accel::NativeStream stream) {
   parts_->promises.streamDestroyed(stream);
+  parts_->zeroCopy.streamDestroyed(stream);
 }
 
 void Manager::endContext(bool workFinished) {

@@ -264,6 +264,7 @@ class Object : public DeviceUses,
   // There is one copy, in the CPU's pages, which kernels reach over the bus.
   bool isZeroCopy() const { return home == accel::Home::kMirror; }
   ZeroCopyPolicy zeroCopy;
+  std::uint64_t cpuThread = 0;  // the number of the thread that fetched bytes of it last; 0: none
   // Such an object is in one of Blocks' lists: that of those whose rounds are watched, or, with all
   // of it open, that of those which the CPU and kernels use at once (concurrent_use.h).
   bool concurrent = false;

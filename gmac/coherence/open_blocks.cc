@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
@@ -319,6 +320,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     object.windows.openedWhole(range, index);
   }
   if (block.state == State::kInvalid) {
+    object.cpuThread = threadNumber();
     object.readBack.fetched(index, isPart(next) ? object.windowOf(index) : object.bytesOf(index));
   }
   if (around.end - around.begin > 1) {

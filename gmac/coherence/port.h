@@ -87,7 +87,8 @@ struct DeviceWait {
   std::uint64_t launches = 0;  // all that were not marked, which the wait is for; 0: not that
   bool skipped = false;        // the runtime has nothing to do at this wait
   bool asks = false;           // see beforeDeviceWait()
-  std::optional<accel::NativeStream> stream;  // of one that asks
+  bool begun = false;          // the policies know of it
+  std::optional<accel::NativeStream> stream;  // of one that asks or has begun; none: all work
 };
 
 // Which of the application's streams have kernels that use an object: all, none, or one.

@@ -28,15 +28,16 @@ class RoundTrial {
     inARow_ = slow ? inARow_ + 1 : 0;
     slow_ += slow ? 1 : 0;
     sum_ += slow ? 0 : took;
+    before_ += slow ? 0 : before;
     if (inARow_ > kMostInARow || slow_ > kMostSlow) {
       return Verdict::kBad;
     }
     if (rounds_ < kRounds) {
       return Verdict::kOpen;
     }
-    const bool gains = sum_ <= (rounds_ - slow_) * before;
+    const bool gains = sum_ <= before_;
     rounds_ = slow_ = 0;
-    sum_ = 0;
+    sum_ = before_ = 0;
     return gains ? Verdict::kGood : Verdict::kBad;
   }
   // The next trial fails with its first round if that is slow.
@@ -47,7 +48,8 @@ class RoundTrial {
  private:
   explicit RoundTrial(std::uint32_t inARow) : inARow_(inARow) {}
 
-  Nanoseconds sum_ = 0;  // of this trial's rounds, but for slow ones
+  Nanoseconds sum_ = 0;     // of this trial's rounds, but for slow ones
+  Nanoseconds before_ = 0;  // what they would have taken before
   std::uint32_t rounds_ = 0;
   std::uint32_t slow_ = 0;  // of them
   std::uint32_t inARow_ = 0;

@@ -166,7 +166,9 @@ Status Blocks::verifyAll() {
     }
     for (BlockIndex i = object.all().begin; i < object.all().end; i = i + 1) {
       if (!object.made(i)) {
-        GMAC_TRY(verifyRest(*mappings, object, {i, object.groupEnd(i)}));
+        if (!object.moving) {
+          GMAC_TRY(verifyRest(*mappings, object, {i, object.groupEnd(i)}));
+        }
         i = object.groupEnd(i) - 1;
         continue;
       }
@@ -177,7 +179,9 @@ Status Blocks::verifyAll() {
       busy += block.settled() ? 0 : 1;
       held += block.holds;
       GMAC_TRY(verifyState(object, i));
-      GMAC_TRY(verifyPagesOf(*mappings, object, i));
+      if (!object.moving) {
+        GMAC_TRY(verifyPagesOf(*mappings, object, i));
+      }
     }
     if (busy != object.inTransit_) {
       return fail(adsmErrorSystem, "object {}: {} blocks are in transit, {} are counted",

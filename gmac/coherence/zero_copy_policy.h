@@ -10,9 +10,13 @@
 //
 //  - A round is a wait of the program after which the CPU comes for the same few bytes again. It
 //    takes from the first launch that took these bytes from the CPU until that wait is over, so
-//    that a pause of the program is no part of it. An object moves after `leastRounds` << n rounds
-//    of at most `longest`, and `each` for each further object that has a round then (what takes
-//    longer has little to gain), where n counts the times that it has moved back.
+//    that a pause of the program is no part of it. (Where threads launch kernels on streams of
+//    their own, others' launches take these bytes, and accesses of the CPU wait for others'
+//    kernels: a round takes no longer than since the first launch on the stream that is waited
+//    for, and on those that are not.)
+//    An object moves after `leastRounds` << n rounds of at most `longest`, and `each` for each
+//    further object that has a round then (what takes longer has little to gain), where n counts
+//    the times that it has moved back.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
 //    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
@@ -31,12 +35,25 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <utility>
 
 #include "gmac/coherence/options.h"
 #include "gmac/coherence/round_trial.h"
 
 namespace gmac {
+
+// The most that kernels can have taken which a wait was for, and those beside them; and that the
+// newest of them can have.
+struct KernelTimes {
+  using Nanoseconds = RoundTrial::Nanoseconds;
+  static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
+
+  Nanoseconds all = kUnknown;
+  Nanoseconds newest = kUnknown;
+  bool contended = false;  // other threads wait, too, and may have kept this one waiting
+};
 
 // Of one object; guarded like that. Constant time, allocates nothing.
 class ZeroCopyPolicy {
@@ -56,25 +73,32 @@ class ZeroCopyPolicy {
     inRound_ = true;
     idle_ = roundless_ = 0;
   }
-  // The wait that round() announced is over; `objects`: of how many it did.
-  Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1) {
+  // The wait that round() announced is over; `objects`: of how many it did; `queue`: which it was
+  // for.
+  Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1,
+                  const KernelTimes& kernels = {}, std::optional<std::uintptr_t> queue = {}) {
     const Nanoseconds begun = std::exchange(begun_, 0);
     if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
     }
     const Nanoseconds took = now - begun;
+    queue_ = queue;
     if (moved_) {
-      const RoundTrial::Verdict verdict = trial_.add(took, before_, patience(limits));
+      const RoundTrial::Verdict verdict =
+          trial_.add(std::min(took, kernels.all), before_, patience(limits));
       trusted_ = trusted_ || verdict == RoundTrial::Verdict::kGood;
       return verdict == RoundTrial::Verdict::kBad ? Advice::kMove : Advice::kStay;
     }
-    if (took > limits.longest && took - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
-      rounds_ = 0;
+    const Nanoseconds ran = kernels.newest == KernelTimes::kUnknown ? took : kernels.newest;
+    if (ran > limits.longest && ran - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
+      rounds_ = kernels.contended ? rounds_ : 0;
       return Advice::kStay;
     }
     before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
     return ++rounds_ >= std::uint64_t{limits.leastRounds} << wrong_ ? Advice::kMove : Advice::kStay;
   }
+  // For which queue the program waited in the newest round; none: for all work.
+  std::optional<std::uintptr_t> queue() const { return queue_; }
   // Once moved: what rounds took before, and that a round which takes longer is slow.
   Nanoseconds before() const { return before_; }
   Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
@@ -95,6 +119,9 @@ class ZeroCopyPolicy {
     trial_ = {};
     begun_ = 0;
   }
+  // Its rounds count as quick until those of all objects that are used at once say otherwise.
+  void trust() { trusted_ = true; }
+  bool trusted() const { return trusted_; }
   // It cannot move.
   void stays() { never_ = true; }
 
@@ -125,9 +152,10 @@ class ZeroCopyPolicy {
   }
 
  private:
-  Nanoseconds begun_ = 0;        // the launch of this round; 0: there was none
-  Nanoseconds before_ = 0;       // what a round takes with two copies: a moving average
-  std::uint64_t rounds_ = 0;     // with two copies
+  Nanoseconds begun_ = 0;     // the launch of this round; 0: there was none
+  Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
+  std::uint64_t rounds_ = 0;  // with two copies
+  std::optional<std::uintptr_t> queue_;
   RoundTrial trial_;             // with one
   std::uint32_t idle_ = 0;       // waits since the CPU came
   std::uint32_t roundless_ = 0;  // waits since the last round

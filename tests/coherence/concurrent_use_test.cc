@@ -32,6 +32,7 @@ class Concurrently : public ::testing::Test {
   }
 
   static constexpr ConcurrentUse::Queue kStream = 3;
+  static constexpr ConcurrentUse::Queue kOther = 4;
 
   ZeroCopyLimits limits_{.slack = 20 * kUs};
   ConcurrentUse use_{limits_};
@@ -115,20 +116,171 @@ TEST_F(Concurrently, ARoundIsFromTheFirstCallToTheEndOfTheWait) {
 
 // Three rounds that are slow, if each is one.
 TEST_F(Concurrently, AWaitForAnotherStreamEndsNoRound) {
-  constexpr ConcurrentUse::Queue kOther = 4;
   use_.joins(25 * kUs, 0);
   for (int i = 0; i < 100; ++i) {
     (void)submits(1);
     ASSERT_EQ(use_.ended(now_ += 71 * kUs, kOther), Verdict::kOpen);
   }
   EXPECT_EQ(use_.ended(now_ += kUs, kStream), Verdict::kOpen);
+  EXPECT_EQ(round(12 * kUs), Verdict::kOpen);
+}
+
+// As where threads have a stream each.
+TEST_F(Concurrently, EachStreamHasRoundsOfItsOwn) {
+  use_.joins(25 * kUs, 0);
+  (void)use_.submits(now_ += kUs, kOther, 1);
   for (int i = 0; i < 100; ++i) {
     (void)submits(1);
-    (void)use_.submits(now_ += kUs, kOther, 1);
-    ASSERT_EQ(use_.ended(now_ += 71 * kUs, kStream), Verdict::kOpen) << "the other may still run";
+    ASSERT_NE(use_.ended(now_ += 20 * kUs, kStream), Verdict::kBad) << i;
   }
-  EXPECT_EQ(use_.ended(now_ += kUs, std::nullopt), Verdict::kOpen);
-  EXPECT_EQ(round(71 * kUs), Verdict::kBad);
+  EXPECT_TRUE(use_.inRound());
+  EXPECT_EQ(use_.ended(now_, kOther), Verdict::kOpen) << "slow, once";
+  EXPECT_FALSE(use_.inRound());
+}
+
+TEST_F(Concurrently, OfSeveralStreamsThoseOfItsObjectsCount) {
+  use_.joins(25 * kUs, 0, kStream);
+  const auto rounds = [&](std::uint64_t took, ConcurrentUse::Queue waited) {
+    Verdict verdict = Verdict::kOpen;
+    for (int i = 0; i < 3 && verdict == Verdict::kOpen; ++i) {
+      (void)submits(1);
+      (void)use_.submits(now_, kOther, 1);
+      now_ += took;
+      verdict = use_.ended(now_, waited);
+      use_.forgetRounds();
+    }
+    return verdict;
+  };
+  EXPECT_EQ(rounds(1000 * kUs, kOther), Verdict::kOpen) << "none of them";
+  EXPECT_EQ(rounds(71 * kUs, kStream), Verdict::kBad);
+  use_.joins(200 * kUs, 1, kOther);
+  EXPECT_EQ(rounds(420 * kUs, kOther), Verdict::kOpen) << "its own rounds took as long";
+  EXPECT_EQ(rounds(421 * kUs, kOther), Verdict::kBad);
+}
+
+TEST_F(Concurrently, WhatAStreamsRoundsTookBeforeIsTheLongestLately) {
+  use_.tookBefore(now_, kOther, 800 * kUs);
+  use_.tookBefore(now_, kOther, 100 * kUs);  // which leaves seven eighths of the one before
+  use_.joins(25 * kUs, 0, kStream);
+  Verdict verdict = Verdict::kOpen;
+  for (const std::uint64_t took : {1420 * kUs, 1421 * kUs, 1421 * kUs, 1421 * kUs}) {
+    ASSERT_EQ(verdict, Verdict::kOpen);
+    (void)submits(1);
+    (void)use_.submits(now_, kOther, 1);
+    verdict = use_.ended(now_ += took, kOther);
+    use_.forgetRounds();
+  }
+  EXPECT_EQ(verdict, Verdict::kBad);
+}
+
+TEST_F(Concurrently, AnswersHowLongWorkHasBeenUnderWay) {
+  EXPECT_EQ(use_.longestUnderWay(now_), 0u);
+  use_.begins(now_, kStream);
+  use_.begins(now_ += kUs, kOther);
+  EXPECT_EQ(use_.longestUnderWay(now_ += kUs), 2 * kUs);
+  (void)use_.roundEnds(now_, kStream);
+  EXPECT_EQ(use_.longestUnderWay(now_), kUs);
+}
+
+// Where several threads wait, one's rounds become longer as another keeps the runtime busy.
+class Contended : public Concurrently {
+ protected:
+  static constexpr std::uint64_t kCycle = 300 * kUs;
+  Contended() {
+    for (int i = 0; i < 16; ++i) {
+      use_.tookBefore(now_ += kCycle, kStream, 25 * kUs);
+    }
+    use_.joins(25 * kUs, 0, kStream);
+    use_.forgetRounds();
+  }
+  // After how many of them, which are `cycle` apart, the trial fails; 0: it does not.
+  int roundsUntilBad(std::uint64_t took, std::uint64_t cycle) {
+    for (int i = 1; i <= 1000; ++i) {
+      if (use_.took(now_ += cycle, took, kStream, true) == Verdict::kBad) {
+        return i;
+      }
+    }
+    return 0;
+  }
+};
+
+TEST_F(Contended, RoundsThatComeSoonerAreNotSlow) {
+  EXPECT_EQ(roundsUntilBad(200 * kUs, kCycle * 7 / 10), 0);
+}
+
+TEST_F(Contended, ThoseThatDoNotAreSlowOnAverage) {
+  EXPECT_EQ(roundsUntilBad(70 * kUs, kCycle), 0) << "twice as long, and the slack";
+  EXPECT_EQ(roundsUntilBad(71 * kUs, kCycle), 24) << "at the end of the trial";
+  EXPECT_EQ(roundsUntilBad(71 * kUs, kCycle * 8 / 10), 32);
+}
+
+TEST_F(Contended, AFewMayTakeLong) {
+  for (int i = 0; i < 320; ++i) {
+    ASSERT_NE(use_.took(now_ += kCycle, (i % 8 < 3 ? 130 : 20) * kUs, kStream, true),
+              Verdict::kBad);
+  }
+}
+
+TEST_F(Contended, APauseOfTheProgramIsNoLongRound) {
+  EXPECT_EQ(roundsUntilBad(200 * kUs, kCycle / 2), 0);
+  (void)use_.took(now_ += 1000 * kCycle, 200 * kUs, kStream, true);
+  EXPECT_EQ(roundsUntilBad(200 * kUs, kCycle / 2), 0);
+}
+
+TEST_F(Contended, AMoveIsNoLongRound) {
+  use_.forgetRounds();
+  EXPECT_EQ(use_.took(now_ += 1000 * kCycle, 20 * kUs, kStream, true), Verdict::kOpen);
+  EXPECT_EQ(roundsUntilBad(200 * kUs, kCycle / 2), 0);
+}
+
+TEST_F(Concurrently, ManyStreamsMayComeAndGo) {
+  use_.joins(25 * kUs, 0, kStream);
+  for (ConcurrentUse::Queue queue = 100; queue < 200; ++queue) {
+    use_.tookBefore(now_, queue, 25 * kUs);
+  }
+  Verdict verdict = Verdict::kOpen;
+  for (int i = 0; i < 3; ++i) {
+    (void)submits(1);
+    (void)use_.submits(now_, 199, 1);
+    verdict = use_.ended(now_ += 71 * kUs, 199);
+    use_.forgetRounds();
+  }
+  EXPECT_EQ(verdict, Verdict::kBad) << "the newest are known";
+}
+
+TEST_F(Concurrently, AWaitForAllEndsThemFromTheFirstOn) {
+  use_.joins(25 * kUs, 0);
+  for (int i = 0; i < 3; ++i) {
+    (void)use_.submits(now_ += kUs, kOther, 1);
+    now_ += 60 * kUs;
+    (void)submits(1);
+    ASSERT_EQ(use_.ended(now_ += 15 * kUs, std::nullopt), i == 2 ? Verdict::kBad : Verdict::kOpen);
+    ASSERT_FALSE(use_.inRound());
+  }
+}
+
+TEST_F(Concurrently, ThoseOfManyStreamsAreNotMeasured) {
+  use_.joins(25 * kUs, 0);
+  for (ConcurrentUse::Queue queue = 100; queue < 200; ++queue) {
+    (void)use_.submits(now_ += kUs, queue, 1);
+  }
+  for (ConcurrentUse::Queue queue = 199; queue >= 116; --queue) {
+    ASSERT_EQ(use_.ended(now_ += 1000 * kUs, queue), Verdict::kOpen);
+  }
+  EXPECT_TRUE(use_.inRound());
+}
+
+TEST_F(Concurrently, RoundsBeforeTheFirstObjectJoinedAreNotJudged) {
+  for (int i = 0; i < 3; ++i) {
+    use_.begins(now_ += kUs, kStream);
+    use_.begins(now_ += kUs, kStream);
+    ASSERT_EQ(use_.roundEnds(now_ += 1000 * kUs, kStream), 1001 * kUs);
+    ASSERT_EQ(use_.roundEnds(now_ += kUs, kStream), std::nullopt);
+  }
+  use_.begins(now_ += kUs, kStream);
+  use_.joins(25 * kUs, 0);
+  EXPECT_EQ(use_.roundEnds(now_ += 1000 * kUs, kStream), std::nullopt);
+  EXPECT_EQ(round(71 * kUs), Verdict::kOpen);
 }
 
 TEST_F(Concurrently, CallsThatAreWaitedForInVainAreSlow) {

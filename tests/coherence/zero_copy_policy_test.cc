@@ -66,6 +66,53 @@ TEST_F(ZeroCopyRounds, ThoseOfSeveralObjectsMayTakeLonger) {
   }
 }
 
+// As where the accesses of several threads wait for each other's kernels.
+TEST_F(ZeroCopyRounds, WhatTheKernelsTookCounts) {
+  const auto roundsWith = [&](std::uint64_t kernels) {
+    for (int i = 1; i <= 100; ++i) {
+      policy_.launched(now_ += kUs);
+      policy_.round();
+      if (policy_.finished(now_ += 500 * kUs, limits_, 1, {kernels, kernels}) == Advice::kMove) {
+        return i;
+      }
+    }
+    return 0;
+  };
+  EXPECT_EQ(roundsWith(101 * kUs), 0);
+  EXPECT_EQ(roundsWith(100 * kUs), 32);
+  EXPECT_EQ(policy_.before(), 500 * kUs) << "that is what there is to gain";
+}
+
+TEST_F(ZeroCopyRounds, ALongRoundAmongThoseOfSeveralThreadsEndsNothing) {
+  const auto roundsWith = [&](bool contended) {
+    policy_ = {};
+    for (int i = 1; i <= 100; ++i) {
+      const std::uint64_t kernels = (i % 8 == 0 ? 101 : 20) * kUs;
+      policy_.launched(now_ += kUs);
+      policy_.round();
+      if (policy_.finished(now_ += 500 * kUs, limits_, 1, {kernels, kernels, contended}) ==
+          Advice::kMove) {
+        return i;
+      }
+    }
+    return 0;
+  };
+  EXPECT_EQ(roundsWith(false), 0);
+  EXPECT_EQ(roundsWith(true), 36) << "the 32nd short one";
+}
+
+TEST_F(ZeroCopyRounds, ThoseOfSeveralKernelsTakeAsLongAsTheNewest) {
+  for (int i = 1; i < 32; ++i) {
+    policy_.launched(now_ += kUs);
+    policy_.round();
+    ASSERT_EQ(policy_.finished(now_ += 500 * kUs, limits_, 1, {400 * kUs, 100 * kUs}),
+              Advice::kStay);
+  }
+  policy_.launched(now_ += kUs);
+  policy_.round();
+  EXPECT_EQ(policy_.finished(now_ += 500 * kUs, limits_, 1, {400 * kUs, 100 * kUs}), Advice::kMove);
+}
+
 TEST_F(ZeroCopyRounds, FasterRoundsStay) {
   roundsUntilMove(25 * kUs);
   moves(true);

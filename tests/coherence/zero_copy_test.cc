@@ -7,11 +7,14 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <thread>
 #include <vector>
 
@@ -952,6 +955,54 @@ TEST_P(ManagedProgram, ItEndsWhereTheDriverCopiesByTheCpu) {
   EXPECT_EQ(byte(), value_);
 }
 
+// Threads that launch one kernel after another, each on its own stream: there is no wait after
+// which nothing is in flight.
+class BusyStreams : public ManagedProgram {
+ protected:
+  static constexpr accel::NativeStream kOther{4};
+
+  // Its kernel has ended at the end of the wait, and the other stream's newest has not.
+  void busyRound() {
+    (void)machine_->launch(kOther, [] {});
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+    fake().runAll();
+    (void)machine_->launch(kOther, [] {});
+    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  void busyRounds(int most) {
+    const std::uint64_t before = moved();
+    for (int i = 0; i < most && moved() == before; ++i) {
+      ASSERT_NO_FATAL_FAILURE(busyRound());
+    }
+  }
+};
+
+TEST_P(BusyStreams, AnObjectMovesWhileLaunchesAreHeldUp) {
+  fake().runWhenAsked(40);
+  const std::uint64_t before = moved();
+  ASSERT_NO_FATAL_FAILURE(busyRounds(200));
+  ASSERT_EQ(moved(), before + 1);
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  fake().runWhenAsked(0);
+  ASSERT_NO_FATAL_FAILURE(kernel(at_));
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite) << "kernels leave it open from then on";
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), ++value_);
+  machine_->verify();
+  expectPattern();
+}
+
+TEST_P(BusyStreams, LaunchesAreNotHeldUpForAKernelThatDoesNotEnd) {
+  const std::uint64_t before = moved();
+  ASSERT_NO_FATAL_FAILURE(busyRounds(200));
+  EXPECT_EQ(moved(), before);
+  machine_->verify();
+  expectPattern();
+}
+
 // As by a thread that reads a pipe into it, which the waiting thread feeds.
 TEST_P(ManagedProgram, WhatIsHeldMovesLater) {
   const std::uint64_t before = moved();
@@ -969,6 +1020,149 @@ TEST_P(ManagedProgram, WhatIsHeldMovesLater) {
   ASSERT_NO_FATAL_FAILURE(managedRound());
   EXPECT_EQ(moved(), before + 1);
   expectPattern();
+}
+
+// Each of them stores a word of an object of its own, launches on its own stream, waits for that,
+// and loads the word. Whose kernels run is the device's business, so there is always work in
+// flight.
+TEST_P(BusyStreams, TheObjectsOfThreadsWithAStreamEachGetOneCopy) {
+  constexpr int kThreads = 4;
+  constexpr std::uint32_t kMostRounds = 20'000;
+  MachineSetup busy = managed();
+  busy.zeroCopy.limits = {};
+  // Time passes as the program goes on, however busy the machine is.
+  auto clock = std::make_shared<std::atomic<std::uint64_t>>(1);
+  busy.clock = [clock] { return clock->fetch_add(500) + 500; };
+  start(busy);
+  std::array<std::byte*, kThreads> objects{};
+  for (std::byte*& object : objects) {
+    object = machine_->allocate(kBlock);
+  }
+  std::atomic<bool> ends{false};
+  std::thread device([&] {
+    while (!ends) {
+      fake().runAll();
+      std::this_thread::yield();
+    }
+  });
+  const std::uint64_t before = moved();
+  const std::uint64_t endedBefore = ended();
+  const auto allMoved = [&] { return moved() - before == kThreads + ended() - endedBefore; };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      const accel::NativeStream stream{static_cast<std::uintptr_t>(10 + i)};
+      auto* const word = reinterpret_cast<volatile std::uint32_t*>(objects[i]);
+      std::atomic<std::uint32_t> ran{0};
+      for (std::uint32_t round = 1; round <= kMostRounds && !allMoved(); ++round) {
+        *word = 2 * round;
+        (void)machine_->launch(stream, [this, &ran, round, at = objects[i]] {
+          ++*fake().at(reinterpret_cast<std::uint32_t*>(at));
+          ran = round;
+        });
+        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+        while (ran != round) {
+          std::this_thread::yield();
+        }
+        EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        ASSERT_EQ(*word, 2 * round + 1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  ends = true;
+  device.join();
+  EXPECT_TRUE(allMoved()) << moved() - before << " moved, " << ended() - endedBefore << " back";
+  machine_->verify();
+}
+
+// Another thread of the program, which does one thing after another.
+class OtherThread {
+ public:
+  ~OtherThread() {
+    step_ = nullptr;
+    next_.release();
+    thread_.join();
+  }
+  void does(const std::function<void()>& step) {
+    step_ = step;
+    next_.release();
+    done_.acquire();
+  }
+
+ private:
+  std::function<void()> step_;
+  std::binary_semaphore next_{0};
+  std::binary_semaphore done_{0};
+  std::thread thread_{[this] {
+    for (next_.acquire(); step_; next_.acquire()) {
+      step_();
+      done_.release();
+    }
+  }};
+};
+
+// Its kernels would reach the object over the bus, too.
+TEST_P(BusyStreams, LongWorkOnAnotherStreamIsEvidenceAgainstIt) {
+  MachineSetup strict = managed();
+  std::uint64_t now = 1;
+  strict.clock = [&now] { return now; };
+  strict.zeroCopy.limits.longest = 100'000;
+  strict.zeroCopy.limits.each = 0;
+  start(strict);
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_NO_FATAL_FAILURE(busyRound());
+    now += 60'000;
+  }
+  ASSERT_EQ(moved(), before);
+  for (int i = 0; i < 20 && moved() == before; ++i) {
+    ASSERT_NO_FATAL_FAILURE(managedRound());
+    now += 60'000;
+  }
+  EXPECT_EQ(moved(), before + 1) << "once none is left";
+}
+
+// A thread that waits for all the others that work.
+TEST_P(BusyStreams, AThreadThatNeverWaitsIsWaitedForByOthers) {
+  OtherThread other;
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 100 && moved() == before; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ASSERT_NO_FATAL_FAILURE(wait());
+    other.does([&] {
+      EXPECT_EQ(byte(), ++value_);
+      byte() = ++value_;
+    });
+  }
+  EXPECT_EQ(moved(), before + 1);
+}
+
+// What has one copy already, and has been closed to see whether the CPU still comes, is open again
+// after the wait for its own stream.
+TEST_P(BusyStreams, WhatHasBeenLookedAtIsOpenAgain) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(closeAndCome());
+  const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+  fake().runAll();
+  (void)machine_->launch(kOther, [] {});
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  EXPECT_EQ(byte(), value_);
+  machine_->verify();
+}
+
+TEST_P(BusyStreams, AWaitForTheOtherStreamOpensItToo) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(closeAndCome());
+  const coherence::DeviceWait forOther = machine_->manager().beforeDeviceWait(kOther);
+  ASSERT_TRUE(machine_->manager().afterDeviceWait(forOther).ok());
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite) << "as for a program for managed memory";
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), value_);
 }
 
 TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
@@ -1110,6 +1304,8 @@ TEST_P(AwaitedCalls, AKernelThatFailsIsToldOfByTheWait) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManagedProgram, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+INSTANTIATE_TEST_SUITE_P(Mirrors, BusyStreams, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManyObjects, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Moved" : "File"; });

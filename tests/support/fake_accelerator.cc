@@ -167,6 +167,10 @@ void FakeAccelerator::crashKernel(int n) {
 
 void FakeAccelerator::runAll() {
   const std::lock_guard guard(lock_);
+  runAllHeld();
+}
+
+void FakeAccelerator::runAllHeld() {
   for (std::size_t queue = 0; queue < kQueues; ++queue) {
     runUpTo(static_cast<Queue>(queue), submitted_[queue]);
   }
@@ -672,7 +676,16 @@ bool FakeAccelerator::done(Ticket ticket) noexcept {
   if (options_.run == FakeOptions::Run::kRandom) {
     makeProgress();
   }
-  return ticket.value == 0 || sequenceOf(ticket) <= finished_[queueOf(ticket)];
+  const auto finished = [&] {
+    return ticket.value == 0 || sequenceOf(ticket) <= finished_[queueOf(ticket)];
+  };
+  if (mostAsked_ != 0 && !finished()) {
+    asked_ = std::exchange(askedFor_, ticket.value) == ticket.value ? asked_ + 1 : 1;
+    if (asked_ >= mostAsked_) {
+      runAllHeld();
+    }
+  }
+  return finished();
 }
 
 bool FakeAccelerator::succeeded(Ticket ticket) noexcept {

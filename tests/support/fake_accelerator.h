@@ -158,6 +158,9 @@ class FakeAccelerator final : public accel::Accelerator,
 
   // Runs all queued work.
   void runAll();
+  // From now on queued work runs, all of it, once it has been asked for so many times in a row
+  // whether the same piece of it has finished; 0: no longer.
+  void runWhenAsked(std::uint64_t times) { mostAsked_ = times; }
   // Queued work that has not run.
   std::size_t pending() const;
   std::size_t liveAllocations() const;
@@ -312,6 +315,7 @@ class FakeAccelerator final : public accel::Accelerator,
   static Queue queueOf(accel::Ticket ticket);
   static std::uint64_t sequenceOf(accel::Ticket ticket);
   void runUpTo(Queue queue, std::uint64_t sequence);
+  void runAllHeld();
   void runFront(Queue queue);
   void makeProgress();
   bool fails(Op::Kind kind, const char* what, Status* status);
@@ -328,6 +332,9 @@ class FakeAccelerator final : public accel::Accelerator,
   std::array<std::uint64_t, kQueues> submitted_{};  // newest sequence that was queued
   std::uint64_t sequence_ = 0;
   bool kernelFailed_ = false;
+  std::uint64_t mostAsked_ = 0;
+  std::uint64_t asked_ = 0;     // times in a row
+  std::uint64_t askedFor_ = 0;  // this ticket
   int crashCountdown_ = 0;
   std::atomic<bool> capturing_{false};  // every stream
   std::map<std::uintptr_t, Allocation> allocations_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "gmac/accel/commands.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
@@ -14,13 +15,15 @@ namespace gmac {
 using Kind = WriterQueue::Kind;
 
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
-  zeroCopy_.waitBegins(stream);
+  zeroCopy_.waitBegins();
   // A function of the CPU in a stream may touch the object: it would wait for a copy that comes
   // after itself.
   if (ledger_.submissionUnderWay() || lock.callsWait() || !ledger_.hostFunctionsRun()) {
     return;
   }
-  zeroCopy_.waits();
+  const std::uint64_t thread = threadNumber();
+  waiting_.waits(thread);
+  zeroCopy_.waits(waiting_);
   Blocks::ReadBackList& objects = blocks_.readBacks();
   for (auto next = objects.begin(); next != objects.end();) {
     Object& object = *next;
@@ -29,9 +32,9 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       object.readBackHook.unlink();
       continue;
     }
-    if (object.closing || object.inTransit() || (object.homeDevice != 0 && !reach_) ||
-        object.home == accel::Home::kApart || object.spread() ||
-        object[object.readBack.block()].state != State::kInvalid ||
+    if (!waiting_.concerns(thread, object.cpuThread) || object.closing || object.inTransit() ||
+        (object.homeDevice != 0 && !reach_) || object.home == accel::Home::kApart ||
+        object.spread() || object[object.readBack.block()].state != State::kInvalid ||
         (!object.copiedBack.bytes.empty() &&
          object.copiedBack.writers == ledger_.newestWriters(object))) {
       continue;
@@ -51,6 +54,8 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     if (mayCopy(object, queue, stream)) {
       copy(object, queue);
+    } else {
+      zeroCopy_.round(object);  // where it had one copy, none would be needed
     }
   }
   if (objects.empty()) {
@@ -134,20 +139,29 @@ Result<accel::Ticket> ReadBacks::submit(const WriterQueue& queue, accel::Work& w
 }
 
 // Opening lets the lock go, and any object may be gone by then.
-void ReadBacks::afterWait(Lock& lock) {
+void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::uint64_t now) {
+  const std::uint64_t thread = threadNumber();
+  ZeroCopy::Round round;
+  round.ended = now;
+  round.contended = waiting_.others(thread);
+  round.took = zeroCopy_.roundTook(wait, now, round.contended);
   Blocks::ReadBackList& objects = blocks_.readBacks();
   for (Object& object : objects) {
-    zeroCopy_.waited(object);
+    round.disturbed |= round.contended && object.cpuThread == thread;
+    if (waiting_.concerns(thread, object.cpuThread)) {
+      zeroCopy_.waited(object, wait);
+    }
   }
   for (;;) {
-    const auto next = std::find_if(objects.begin(), objects.end(),
-                                   [](const Object& object) { return object.copiedBack.opens; });
+    const auto next = std::find_if(objects.begin(), objects.end(), [&](const Object& object) {
+      return object.copiedBack.opens && waiting_.concerns(thread, object.cpuThread);
+    });
     if (next == objects.end()) {
       break;
     }
     blocks_.openCopiedBack(lock, *next);
   }
-  zeroCopy_.waitEnded(lock);
+  zeroCopy_.waitEnded(lock, wait, round);
 }
 
 }  // namespace gmac

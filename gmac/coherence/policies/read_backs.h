@@ -26,7 +26,8 @@ class Ledger;
 // same queue, so that it keeps nothing waiting that the work does not. There is none where
 // something on that queue may wait for the CPU, which would wait for the copy. Bytes that have one
 // copy (zero_copy.h) are opened at the wait's end alone. Thread-safe. Not for the fault handler,
-// nor in a child of fork.
+// nor in a child of fork. Where threads wait each for its own work, each wait is for the objects
+// that its thread comes for (waiting_threads.h).
 class ReadBacks {
  public:
   ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks, ZeroCopy& zeroCopy)
@@ -49,8 +50,9 @@ class ReadBacks {
   // The program is about to wait: for all device work, or for that of one stream. Queues the
   // copies. A hint: a failure leaves the bytes to the access.
   void beforeWait(Lock& lock, std::optional<accel::NativeStream> stream);
-  // The program has waited with success: opens the bytes that were copied. Lets the lock go.
-  void afterWait(Lock& lock);
+  // The program has waited with success, until `now`: opens the bytes that were copied. Lets the
+  // lock go.
+  void afterWait(Lock& lock, const coherence::DeviceWait& wait, std::uint64_t now);
 
  private:
   bool mayCopy(const Object& object, const WriterQueue& queue,
@@ -65,6 +67,7 @@ class ReadBacks {
   Ledger& ledger_;
   Blocks& blocks_;
   ZeroCopy& zeroCopy_;
+  WaitingThreads waiting_;
 };
 
 }  // namespace gmac

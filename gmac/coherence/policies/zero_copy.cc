@@ -8,6 +8,7 @@
 #include <string>
 
 #include "gmac/base/log.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
@@ -15,6 +16,15 @@
 #include "gmac/os/signal_mask.h"
 
 namespace gmac {
+namespace {
+
+// As the ledger tells streams apart.
+std::optional<ConcurrentUse::Queue> queueOf(const Ledger& ledger,
+                                            const coherence::DeviceWait& wait) {
+  return wait.stream ? std::optional(ledger.queueOf(*wait.stream)) : std::nullopt;
+}
+
+}  // namespace
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
@@ -68,8 +78,14 @@ Object* ZeroCopy::find(const Known& known) {
   return object != nullptr && object->number == known.number && !object->closing ? object : nullptr;
 }
 
-void ZeroCopy::waits() {
+void ZeroCopy::waits(WaitingThreads& waiting) {
+  const std::uint64_t thread = threadNumber();
   for (Object& object : blocks_.watchedObjects()) {
+    // (The thread that comes for the object may pause.)
+    if (!waiting.concerns(thread, object.cpuThread) ||
+        (object.cpuThread != thread && waiting.others(thread) && !waiting.now(kOthersWaits))) {
+      continue;
+    }
     const bool idle = object.zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove;
     if (idle && object.zeroCopy.checked()) {
       concurrent_.checked(false, blocks_.concurrentObjects().size());
@@ -81,23 +97,75 @@ void ZeroCopy::waits() {
   noteAny();
 }
 
-void ZeroCopy::waitEnded(Lock& lock) {
+std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wait,
+                                                 std::uint64_t now, bool contended) {
+  contended_ = contended;
+  kernels_ = newest_ = UINT64_MAX;
+  if (!wait.begun) {
+    return std::nullopt;
+  }
+  streams_ = concurrent_.roundsBegun();
+  const std::optional<ConcurrentUse::Queue> queue = queueOf(ledger_, wait);
+  const std::uint64_t newest = concurrent_.sinceNewest(now, queue);
+  const std::optional<std::uint64_t> took = concurrent_.roundEnds(now, queue);
+  if (took) {
+    // (Of a stream that nobody waits for, only the driver knows whether its work has ended.)
+    if (concurrent_.longestUnderWay(now) > options_.limits.longest) {
+      concurrent_.forgetIf([this](ConcurrentUse::Queue other) { return !ledger_.runsOn(other); });
+    }
+    const std::uint64_t beside = concurrent_.longestUnderWay(now);
+    kernels_ = std::max(*took, beside);
+    // (Between the launches of one thread are those of others.)
+    newest_ = streams_ > 1 || contended ? std::max(newest, beside) : kernels_;
+  }
+  if (took && queue && blocks_.concurrentObjects().empty()) {
+    concurrent_.tookBefore(now, *queue, *took);
+  }
+  return took;
+}
+
+void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round) {
   if (launches_.judgeRepeated() == ConcurrentUse::Verdict::kBad) {
     launches_.suspectAll();
     return;
   }
-  if (std::exchange(waiting_, false) && !blocks_.concurrentObjects().empty()) {
-    const auto queue = awaited_ ? std::optional(static_cast<ConcurrentUse::Queue>(*awaited_))
-                                : std::optional<ConcurrentUse::Queue>();
-    if (concurrent_.ended(ledger_.times().now(), queue) == ConcurrentUse::Verdict::kBad) {
-      launches_.suspectAll();
-      return;
-    }
-  }
-  Blocks::WatchList& watched = blocks_.watchedObjects();
-  if (watched.empty() || (!unordered_ && !promptWaits_.may()) || !ledger_.quiet()) {
+  if (round.took && !round.disturbed && !blocks_.concurrentObjects().empty() &&
+      concurrent_.took(round.ended, *round.took, queueOf(ledger_, wait), round.contended) ==
+          ConcurrentUse::Verdict::kBad) {
+    round.contended&& wait.stream ? leaveSlow(ledger_.queueOf(*wait.stream))
+                                  : launches_.suspectAll();
     return;
   }
+  if (blocks_.watchedObjects().empty() || (!unordered_ && !promptWaits_.may())) {
+    return;
+  }
+  // (Kernels that the program has not waited for may use at once with the CPU what has one copy, if
+  // the program is one for managed memory.)
+  if (unordered_ && wait.begun ? !launches_.ownWorkUnderWay() && ledger_.onlyOthersRun(wait.stream)
+                               : ledger_.quiet()) {
+    beginConcurrent(lock);
+  }
+}
+
+// The rounds of that queue have become slow: its objects move back; where it has none, all do.
+void ZeroCopy::leaveSlow(ConcurrentUse::Queue queue) {
+  Blocks::OpenList& objects = blocks_.concurrentObjects();
+  const bool any = std::any_of(objects.begin(), objects.end(), [&](const Object& object) {
+    return object.zeroCopy.queue() == queue;
+  });
+  for (auto next = objects.begin(); next != objects.end();) {
+    Object& object = *next;
+    ++next;
+    if (!any || object.zeroCopy.queue() == queue) {
+      blocks_.endConcurrent(object);
+      object.zeroCopy.suspect();
+      setDue(object);
+    }
+  }
+}
+
+void ZeroCopy::beginConcurrent(Lock& lock) {
+  Blocks::WatchList& watched = blocks_.watchedObjects();
   for (auto next = watched.begin(); next != watched.end();) {
     Object& object = *next;
     ++next;
@@ -110,7 +178,7 @@ void ZeroCopy::waitEnded(Lock& lock) {
     if (!blocks_.beginConcurrent(lock, object).ok()) {
       return;
     }
-    concurrent_.joins(object.zeroCopy.before(), count);
+    concurrent_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue());
     if (object.zeroCopy.checked()) {
       concurrent_.checked(true, count + 1);
     }
@@ -129,14 +197,24 @@ void ZeroCopy::round(Object& object) {
   }
 }
 
-void ZeroCopy::waited(Object& object) {
+void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
+  if (object.isZeroCopy() && unordered_ && contended_ && object.zeroCopy.trusted()) {
+    return;  // it is judged with the others of its queue, once all of them are used at once
+  }
   // (A copy on the same queue would have told that its kernel has finished.)
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
-      object.zeroCopy.finished(ledger_.times().now(), options_.limits,
-                               std::max(rounds_, std::uint32_t{1})) ==
-          ZeroCopyPolicy::Advice::kMove) {
+      object.zeroCopy.finished(
+          ledger_.times().now(), options_.limits,
+          std::max({rounds_, static_cast<std::uint32_t>(streams_), std::uint32_t{1}}),
+          {kernels_, newest_, contended_},
+          queueOf(ledger_, wait)) == ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }
+}
+
+void ZeroCopy::streamDestroyed(accel::NativeStream stream) {
+  const Lock lock(mutex_);
+  concurrent_.forget(ledger_.queueOf(stream));
 }
 
 void ZeroCopy::leave(const void* address) {
@@ -156,22 +234,24 @@ void ZeroCopy::leave(const void* address) {
 void ZeroCopy::moveDue() {
   // A move takes about a millisecond: the others come at the next waits.
   constexpr int kMostAtOnce = 16;
+  const os::SignalsBlocked blocked;
+  bool paused = false;
   for (int i = 0; i < kMostAtOnce; ++i) {
     Known next{};
     {
-      const Lock lock(mutex_);
-      // Nobody waits for a kernel, which might itself wait for what the program does next, nor for
-      // a thread that holds the object, such as for a read from a pipe.
-      if (moves_.empty() || !ledger_.quiet()) {
-        return;
+      Lock lock(mutex_);
+      // Nobody waits for a thread that holds the object, such as for a read from a pipe, nor for
+      // long for a kernel, which might itself wait for what the program does next.
+      auto found = firstFree();
+      if (found != moves_.end() && !paused && !ledger_.quiet()) {
+        if (!pause(lock)) {
+          return;
+        }
+        paused = true;
+        found = firstFree();
       }
-      const auto found = std::find_if(moves_.begin(), moves_.end(), [this](const Known& known) {
-        const Object* const object = find(known);
-        return object == nullptr ||
-               (!object->held() && !object->inTransit() && object->lent.empty());
-      });
       if (found == moves_.end()) {
-        return;
+        break;
       }
       next = *found;
       moves_.erase(found);
@@ -179,6 +259,30 @@ void ZeroCopy::moveDue() {
     }
     move(next);
   }
+  if (paused) {
+    Lock lock(mutex_);
+    if (unordered_) {
+      beginConcurrent(lock);
+    }
+    launches_.resume(lock);
+  }
+}
+
+std::vector<ZeroCopy::Known>::iterator ZeroCopy::firstFree() {
+  return std::find_if(moves_.begin(), moves_.end(), [this](const Known& known) {
+    const Object* const object = find(known);
+    return object == nullptr || (!object->held() && !object->inTransit() && object->lent.empty());
+  });
+}
+
+bool ZeroCopy::pause(Lock& lock) {
+  if (++busyWaits_ < pauseAfter_) {
+    return false;
+  }
+  busyWaits_ = 0;
+  const bool paused = launches_.pause(lock, kMostPause);
+  pauseAfter_ = paused ? kLeastBusyWaits : std::min(2 * pauseAfter_, kMostBusyWaits);
+  return paused;
 }
 
 // To everybody else a move is device work that writes the object: blocks are closed, accesses of
@@ -204,10 +308,11 @@ void ZeroCopy::move(const Known& known) {
     return;  // whoever works with the object next is told
   }
   // (Another thread may have moved it meanwhile.)
-  Object* const object = settled(known);
+  Object* const object = settled(known, toCpu);
   if (object != nullptr && object->isZeroCopy() != toCpu) {
     const Status moved = toCpu ? this->toCpu(*object) : toDevice(*object);
     const Lock lock(mutex_);
+    object->moving = false;
     if (moved.ok()) {
       this->moved(*object, toCpu ? accel::Home::kMirror : accel::Home::kDevice);
     } else {
@@ -220,10 +325,13 @@ void ZeroCopy::move(const Known& known) {
 }
 
 // Waits for what another thread has submitted meanwhile. Nothing else can be.
-Object* ZeroCopy::settled(const Known& known) {
+Object* ZeroCopy::settled(const Known& known, bool toCpu) {
   Lock lock(mutex_);
   Object* const object = find(known);
-  if (object != nullptr) waits_.forEveryUse(lock);
+  if (object != nullptr) {
+    waits_.forEveryUse(lock);
+    object->moving = object->isZeroCopy() != toCpu;
+  }
   return object;
 }
 
@@ -285,7 +393,14 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
   object.home = toCpu ? home : memory_->gatheredIn();
   object.apartOn = object.home == accel::Home::kApart ? memory_->gatheredOn() : -1;
   object.alone = false;
+  if (object.concurrent) {
+    blocks_.endConcurrent(object);
+  }
   object.zeroCopy.moved(toCpu);
+  if (toCpu && unordered_ && contended_) {
+    object.zeroCopy.trust();
+  }
+  concurrent_.forgetRounds();
   blocks_.zeroCopyChanged(object);
   noteAny();
   if (toCpu) {

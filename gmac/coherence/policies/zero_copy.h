@@ -21,6 +21,7 @@
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/options.h"
 #include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/waiting_threads.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
@@ -52,23 +53,34 @@ class ZeroCopy {
     promptWaits_.found(ledger_.times().now());
     return true;
   }
-  // The program begins to wait, for a stream or for all work. Under the lock.
-  void waitBegins(std::optional<accel::NativeStream> stream) {
+  // The program begins to wait. Under the lock.
+  void waitBegins() {
     rounds_ = 0;
-    waiting_ = true;
-    awaited_ = stream;
     if (promptWaits_.on()) {
       promptWaits_.waits(ledger_.times().now());
     }
   }
-  // It waits, where something may be copied or opened then. Under the lock.
-  void waits();
+  // The calling thread waits, where something may be copied or opened then. Under the lock.
+  void waits(WaitingThreads& waiting);
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
+  // What the program has waited for with success took from its first launch on: so long, by the
+  // clock's `now`. `contended`: other threads wait, too. Under the lock.
+  std::optional<std::uint64_t> roundTook(const coherence::DeviceWait& wait, std::uint64_t now,
+                                         bool contended);
+  // What it was.
+  struct Round {
+    std::uint64_t ended = 0;
+    std::optional<std::uint64_t> took;
+    bool contended = false;  // other threads wait, too
+    bool disturbed = false;  // and take from the thread the bytes that it comes for
+  };
   // The program has waited with success, perhaps for what round() told of. Under the lock.
-  void waited(Object& object);
+  void waited(Object& object, const coherence::DeviceWait& wait);
   // The same for all that the CPU and kernels use at once. What may be used so is from now on.
-  void waitEnded(Lock& lock);
+  void waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round);
+  // The application has destroyed a stream. Not under the lock.
+  void streamDestroyed(accel::NativeStream stream);
   // The program is about to choose the object's device: an object with one copy is on the
   // accelerator again, for good, once all work so far has ended. Blocks. Not under the lock.
   void leave(const void* address);
@@ -80,6 +92,15 @@ class ZeroCopy {
   }
 
  private:
+  // Where threads launch one kernel after another, there is never a wait after which nothing is in
+  // flight. After so many waits with something to move, launches are held up until nothing is, for
+  // as long as kMostPause at most; after twice as many where that fails.
+  static constexpr std::uint32_t kLeastBusyWaits = 8;
+  static constexpr std::uint32_t kMostBusyWaits = std::uint32_t{1} << 20;
+  static constexpr std::uint64_t kMostPause = 200'000;  // nanoseconds
+  // So many waits of other threads say as much as one of the thread that comes for an object.
+  static constexpr std::uint64_t kOthersWaits = 32;
+
   // An object while the lock is free: its number tells whether it is still the same.
   struct Known {
     std::byte* address;
@@ -90,8 +111,13 @@ class ZeroCopy {
   void setDue(const Object& object);
   Object* find(const Known& known);
   [[gnu::cold, gnu::noinline]] void moveDue();
+  // Of what is to move, the first one that nobody holds, or the end.
+  std::vector<Known>::iterator firstFree();
+  bool pause(Lock& lock);
+  void beginConcurrent(Lock& lock);
+  void leaveSlow(ConcurrentUse::Queue queue);
   void move(const Known& known);
-  Object* settled(const Known& known);
+  Object* settled(const Known& known, bool toCpu);
   Status copy(Object& object, bool toCpu);
   Status toCpu(Object& object);
   Status toDevice(Object& object);
@@ -111,8 +137,13 @@ class ZeroCopy {
   const ZeroCopyOptions options_;
   std::vector<Known> moves_;
   std::uint32_t rounds_ = 0;  // of objects at the newest wait
-  bool waiting_ = false;      // that wait is not over
-  std::optional<accel::NativeStream> awaited_;
+  // By the newest wait's end, the most that any of the kernels since the last one can have taken.
+  std::uint64_t kernels_ = UINT64_MAX;
+  std::uint64_t newest_ = UINT64_MAX;  // the newest of them
+  bool contended_ = false;             // several threads wait
+  std::size_t streams_ = 0;            // on which there was work before the newest wait ended
+  std::uint32_t busyWaits_ = 0;  // after which something was to move, while work was in flight
+  std::uint32_t pauseAfter_ = kLeastBusyWaits;
   std::atomic<bool> any_{false};
   std::atomic<bool> due_{false};  // moves_ is not
 };
