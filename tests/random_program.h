@@ -532,6 +532,7 @@ TEST_P(RandomProgram, AgreesWithPlainMemory) {
   // (Full devices copy large objects at most steps.)
   const std::string steps = std::to_string(numberFrom("GMAC_TEST_STEPS", full ? 2000 : 10000));
   std::printf("GMAC_TEST_SEED=%s GMAC_TEST_STEPS=%s\n", seed.c_str(), steps.c_str());
+  std::fflush(stdout);  // a program that hangs has shown them
   const ChildEnd end =
       runChild("RandomProgramChild.DISABLED_Run", {{"GMAC_ACCEL", accelerator},
                                                    {"GMAC_PROTOCOL", protocol},

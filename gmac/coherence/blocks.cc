@@ -52,10 +52,10 @@ void Blocks::remove(Object& object) {
     OpenList& list = listOf(object);
     list.erase(list.iterator_to(object));
     object.concurrent = false;
-    noteConcurrent();
   }
   object.watchHook.unlink();
   object.readBackHook.unlink();
+  noteZeroCopy();
   mappings_.noteEdges(object, 0);
   mappings_.removed(object);
   index_.erase(object);
@@ -279,10 +279,11 @@ void Blocks::zeroCopyChanged(Object& object) {
   if (object.isZeroCopy()) {
     watched_.push_back(object);
   }
+  noteZeroCopy();
 }
 
-void Blocks::noteConcurrent() {
-  anyConcurrent_.store(!concurrent_.empty(), std::memory_order_relaxed);
+void Blocks::noteZeroCopy() {
+  anyZeroCopy_.store(!concurrent_.empty() || !watched_.empty(), std::memory_order_relaxed);
 }
 
 Status Blocks::beginConcurrent(Lock& lock, Object& object) {
@@ -293,7 +294,6 @@ Status Blocks::beginConcurrent(Lock& lock, Object& object) {
   object.watchHook.unlink();
   concurrent_.splice(concurrent_.end(), open_, open_.iterator_to(object));
   object.concurrent = true;
-  noteConcurrent();
   return {};
 }
 
@@ -302,7 +302,6 @@ void Blocks::endConcurrent(Object& object) {
   object.zeroCopy.watched();
   open_.splice(open_.end(), concurrent_, concurrent_.iterator_to(object));
   watched_.push_back(object);
-  noteConcurrent();
 }
 
 NewestCalls Blocks::flushesOf(const Object& object, BlockRange range) const {

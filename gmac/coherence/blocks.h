@@ -137,8 +137,8 @@ class Blocks {
   // Those with one copy that calls pass over; and the others with one copy.
   OpenList& concurrentObjects() { return concurrent_; }
   WatchList& watchedObjects() { return watched_; }
-  // Whether there may be any of the former; without the lock.
-  bool anyConcurrent() const { return anyConcurrent_.load(std::memory_order_relaxed); }
+  // Whether there may be any of either; without the lock.
+  bool anyZeroCopy() const { return anyZeroCopy_.load(std::memory_order_relaxed); }
   // Objects whose read-back policy guesses what the CPU reads next, or did so recently.
   ReadBackList& readBacks() { return readBacks_; }
   // Whether there may be any; without the lock.
@@ -204,7 +204,7 @@ class Blocks {
   }
   OpenList& listOf(const Object& object) { return object.concurrent ? concurrent_ : open_; }
   void setOpen(Object& object, BlockRange range);
-  void noteConcurrent();
+  void noteZeroCopy();
   Status protect(Lock& lock, Object& object, ByteRange bytes, os::Access access);
   Status protect(Lock& lock, Object& object, BlockRange range, os::Access access) {
     return protect(lock, object, object.bytesOf(range), access);
@@ -274,7 +274,7 @@ class Blocks {
   OpenList open_;        // objects with a block that is not Invalid, or in transit
   OpenList concurrent_;  // but for these
   WatchList watched_;
-  std::atomic<bool> anyConcurrent_{false};
+  std::atomic<bool> anyZeroCopy_{false};
   std::size_t flushing_ = 0;  // blocks in that transit
   bool evicts_ = true;
   WindowTrials firstWindows_;  // of all objects

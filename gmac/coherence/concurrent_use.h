@@ -182,6 +182,11 @@ class ConcurrentUse {
   }
   // Whether calls were submitted for which nothing has waited yet.
   bool inRound() const { return count_ != 0; }
+  // The same of one queue.
+  bool begunOn(Queue queue) const {
+    return std::any_of(rounds_.begin(), rounds_.begin() + count_,
+                       [&](const Round& round) { return round.queue == queue; });
+  }
   // On how many queues.
   std::size_t roundsBegun() const { return count_; }
   Nanoseconds patience() const { return patience(before_); }
@@ -228,11 +233,6 @@ class ConcurrentUse {
       const Nanoseconds took = since == 0 ? cycle : now - std::min(now, since);
       return cycle == 0 ? took : std::min(took, 2 * cycle);
     }
-    std::optional<Queue> queue;
-    Nanoseconds before = 0;
-    Nanoseconds ended = 0;
-    Nanoseconds cycle = 0;
-    Nanoseconds cycleNow = 0;
     // A trial is kRounds rounds, and fails if they are slow on average: of those that another
     // thread has kept waiting there may be many in a row.
     Verdict adds(Nanoseconds took, Nanoseconds patience) {
@@ -244,8 +244,13 @@ class ConcurrentUse {
       rounds = 0;
       return std::exchange(sum, 0) > std::exchange(mayTake, 0) ? Verdict::kBad : Verdict::kGood;
     }
-    std::uint32_t rounds = 0;
-    Nanoseconds sum = 0;  // what they took
+    std::optional<Queue> queue;
+    Nanoseconds before = 0;
+    Nanoseconds ended = 0;  // the newest round; 0: it says nothing of the next one's cycle
+    Nanoseconds cycle = 0;
+    Nanoseconds cycleNow = 0;
+    std::uint32_t rounds = 0;  // of the trial
+    Nanoseconds sum = 0;       // what they took
     Nanoseconds mayTake = 0;
   };
   Known* find(Queue queue) {

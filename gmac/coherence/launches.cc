@@ -207,7 +207,7 @@ void Launches::closeAfterAll(Lock& lock, accel::Ticket ticket) {
 }
 
 Status Launches::order(const void* address, std::size_t bytes, bool held) {
-  if (!blocks_.anyConcurrent()) {
+  if (!blocks_.anyZeroCopy()) {
     return {};
   }
   const Walk walk(blocks_);
@@ -222,6 +222,9 @@ Status Launches::order(const void* address, std::size_t bytes, bool held) {
       if (object.isZeroCopy() && !(ledger_.writersDone(object) && ledger_.readersDone(object))) {
         accel::Ticket none;
         step = release(lock, object, object.all(), Event::kCall, &none);
+        if (step.ok() && *step == Step::kDone) {
+          object.zeroCopy.ordered();
+        }
       }
       return step.ok() && *step == Step::kDone;
     });

@@ -227,10 +227,9 @@ bool Ledger::nothingRuns() const noexcept {
 }
 
 bool Ledger::runsOn(std::uintptr_t queue) const noexcept {
-  constexpr unsigned kShift = 40;
   return std::any_of(begin(), end(), [&](const StreamWork& work) {
-    return (static_cast<std::uintptr_t>(work.stream) ^ (work.thread << kShift)) == queue &&
-           !work.ended && !accelerator_.done(work.ticket);
+    return queueOf(work.stream, work.thread) == queue && !work.ended &&
+           !accelerator_.done(work.ticket);
   });
 }
 

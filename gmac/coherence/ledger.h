@@ -178,8 +178,7 @@ class Ledger {
   bool nothingRuns() const noexcept;
   // A number for a stream that tells apart the streams which have the same number in each thread.
   std::uintptr_t queueOf(accel::NativeStream stream) const noexcept {
-    constexpr unsigned kShift = 40;
-    return static_cast<std::uintptr_t>(stream) ^ (threadOf(stream) << kShift);
+    return queueOf(stream, threadOf(stream));
   }
   // Whether the work of the stream with that number is in flight.
   bool runsOn(std::uintptr_t queue) const noexcept;
@@ -264,6 +263,10 @@ class Ledger {
     return work.number >= object.born && (work.names || object.usedBy(work.stream));
   }
   std::uint64_t threadOf(accel::NativeStream stream) const noexcept;
+  static std::uintptr_t queueOf(accel::NativeStream stream, std::uint64_t thread) noexcept {
+    constexpr unsigned kShift = 40;
+    return static_cast<std::uintptr_t>(stream) ^ (thread << kShift);
+  }
   // The work of that stream that is noted; NULL where none is.
   const StreamWork* workOf(accel::NativeStream stream) const noexcept;
   // The place for a stream's newest work: its own, that of finished work, or a new one.

@@ -137,6 +137,9 @@ class ZeroCopyPolicy {
     open_ = checked_ = true;
     idle_ = 0;
   }
+  // The library is about to use its bytes for the program, after work that may use it: no wait of
+  // another thread's opens it meanwhile.
+  void ordered() { came_ = false; }
   // That was because rounds became slow.
   void suspect() {
     trusted_ = false;

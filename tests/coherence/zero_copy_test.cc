@@ -1165,6 +1165,36 @@ TEST_P(BusyStreams, AWaitForTheOtherStreamOpensItToo) {
   EXPECT_EQ(byte(), value_);
 }
 
+// Where the library is about to use it for the program, after its kernels.
+TEST_P(BusyStreams, AWaitForTheOtherStreamDoesNotOpenWhatIsOrdered) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(closeAndCome());
+  coherence::Loan loan{};
+  EXPECT_FALSE(machine_->manager().lend(at_, 1, &loan));  // which waits for nothing
+  const coherence::DeviceWait forOther = machine_->manager().beforeDeviceWait(kOther);
+  ASSERT_TRUE(machine_->manager().afterDeviceWait(forOther).ok());
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
+  EXPECT_EQ(byte(), value_);
+  machine_->manager().unhold(at_, 1);
+  ASSERT_NO_FATAL_FAILURE(openAgain());
+}
+
+// The program's question about another stream, on which nothing was launched, ends no round.
+TEST_P(ManagedProgram, AWaitForAnIdleStreamIsNoRound) {
+  constexpr accel::NativeStream kIdle{9};
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    const coherence::DeviceWait idle = machine_->manager().beforeDeviceWait(kIdle);
+    ASSERT_TRUE(machine_->manager().afterDeviceWait(idle).ok());
+    fake().runAll();
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  EXPECT_EQ(moved(), before);
+}
+
 TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
   const std::uint64_t before = moved();
   for (int i = 0; i < 40 && moved() == before; ++i) {

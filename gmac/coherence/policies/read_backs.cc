@@ -54,7 +54,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     if (mayCopy(object, queue, stream)) {
       copy(object, queue);
-    } else {
+    } else if (zeroCopy_.launchedOn(stream)) {
       zeroCopy_.round(object);  // where it had one copy, none would be needed
     }
   }

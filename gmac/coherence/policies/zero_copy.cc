@@ -101,6 +101,7 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
                                                  std::uint64_t now, bool contended) {
   contended_ = contended;
   kernels_ = newest_ = UINT64_MAX;
+  streams_ = 0;
   if (!wait.begun) {
     return std::nullopt;
   }
@@ -132,8 +133,11 @@ void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Ro
   if (round.took && !round.disturbed && !blocks_.concurrentObjects().empty() &&
       concurrent_.took(round.ended, *round.took, queueOf(ledger_, wait), round.contended) ==
           ConcurrentUse::Verdict::kBad) {
-    round.contended&& wait.stream ? leaveSlow(ledger_.queueOf(*wait.stream))
-                                  : launches_.suspectAll();
+    if (round.contended && wait.stream) {
+      leaveSlow(ledger_.queueOf(*wait.stream));
+    } else {
+      launches_.suspectAll();
+    }
     return;
   }
   if (blocks_.watchedObjects().empty() || (!unordered_ && !promptWaits_.may())) {
@@ -188,6 +192,10 @@ void ZeroCopy::beginConcurrent(Lock& lock) {
 bool ZeroCopy::restsUnlocked() const {
   return unordered_ && !blocks_.concurrentObjects().empty() && blocks_.watchedObjects().empty() &&
          moves_.empty() && !concurrent_.inRound();
+}
+
+bool ZeroCopy::launchedOn(std::optional<accel::NativeStream> stream) const {
+  return stream ? concurrent_.begunOn(ledger_.queueOf(*stream)) : concurrent_.inRound();
 }
 
 void ZeroCopy::round(Object& object) {

@@ -62,6 +62,9 @@ class ZeroCopy {
   }
   // The calling thread waits, where something may be copied or opened then. Under the lock.
   void waits(WaitingThreads& waiting);
+  // Whether kernels have been launched on a stream, or on any, since the last wait for that. Under
+  // the lock.
+  bool launchedOn(std::optional<accel::NativeStream> stream) const;
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
   // What the program has waited for with success took from its first launch on: so long, by the
