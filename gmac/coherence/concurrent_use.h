@@ -222,7 +222,8 @@ class ConcurrentUse {
     Nanoseconds begun = 0;
     Nanoseconds newest = 0;
   };
-  static constexpr std::size_t kMostRounds = 16;  // those of further queues are not measured
+  // Those of further queues are not measured. (No more streams are known at a time: kMaxStreams.)
+  static constexpr std::size_t kMostRounds = 64;
 
   // What rounds on a queue took with two copies: the longest ones lately. And the time from the end
   // of one to that of the next: then, and now.

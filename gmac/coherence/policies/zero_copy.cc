@@ -248,6 +248,7 @@ void ZeroCopy::moveDue() {
     Known next{};
     {
       Lock lock(mutex_);
+      std::erase_if(moves_, [this](const Known& known) { return find(known) == nullptr; });
       // Nobody waits for a thread that holds the object, such as for a read from a pipe, nor for
       // long for a kernel, which might itself wait for what the program does next.
       auto found = firstFree();
@@ -259,6 +260,7 @@ void ZeroCopy::moveDue() {
         found = firstFree();
       }
       if (found == moves_.end()) {
+        due_.store(!moves_.empty(), std::memory_order_relaxed);
         break;
       }
       next = *found;

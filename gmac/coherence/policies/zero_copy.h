@@ -99,7 +99,7 @@ class ZeroCopy {
   // flight. After so many waits with something to move, launches are held up until nothing is, for
   // as long as kMostPause at most; after twice as many where that fails.
   static constexpr std::uint32_t kLeastBusyWaits = 8;
-  static constexpr std::uint32_t kMostBusyWaits = std::uint32_t{1} << 20;
+  static constexpr std::uint32_t kMostBusyWaits = 4096;
   static constexpr std::uint64_t kMostPause = 200'000;  // nanoseconds
   // So many waits of other threads say as much as one of the thread that comes for an object.
   static constexpr std::uint64_t kOthersWaits = 32;
