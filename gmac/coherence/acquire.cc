@@ -67,7 +67,7 @@ Status Acquire::afterDeviceWait(const coherence::DeviceWait& wait) {
     const std::uint64_t now = ledger_.times().now();
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
     readBacks_.afterWait(lock, wait, now);
-    repeated_.allow(readBacks_.restsUnlocked());
+    repeated_.allow(lock, readBacks_.restsUnlocked());
   }
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};

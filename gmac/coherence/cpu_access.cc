@@ -157,6 +157,7 @@ Status CpuAccess::hold(const void* address, std::size_t bytes, coherence::HoldFo
       }
     }
     blocks_.hold(*object, index);
+    lock.turnEnds();
     position = object->address() + object->offsetOf(index + 1);
   }
   return {};

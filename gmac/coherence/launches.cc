@@ -41,6 +41,11 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
     if (waited) {
       continue;
     }
+    const bool submitsAlready = ledger_.submissionUnderWay() && !ledger_.submissionElsewhere();
+    if (!submitsAlready && lock.letsOthersGoFirst(ledger_.times().now())) {
+      letOthersGoFirst(lock);
+      continue;
+    }
     // Asked anew after every wait: another thread may have come first.
     if (ledger_.submissionElsewhere() || (ledger_.submissionUnderWay() && !paused_)) {
       lock.waitForChange();
@@ -60,6 +65,36 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
   }
   blocks_.called();
   return {};
+}
+
+// Until no access has a claim any more, or all have had their time. (What they wait for ends by
+// itself, and tells nobody.)
+void Launches::letOthersGoFirst(Lock& lock) {
+  const TraceSpan span("call", "let accesses go first");
+  for (accel::Backoff backoff; lock.letsOthersGoFirst(ledger_.times().now());) {
+    const Free free(lock);
+    backoff.step();
+  }
+}
+
+// `newest`: the newest work of the queue that gets more.
+void Launches::keepQueueShort(Lock& lock, accel::Ticket newest, bool* waited) {
+  if (*waited || !lock.turns().crowded(ledger_.times().now()) || accelerator_.done(newest)) {
+    return;
+  }
+  *waited = true;
+  const TraceSpan span("call", "keep the queue short");
+  const CallTimes::Nanoseconds until = ledger_.times().now() + AccessTurns::kMostInQueue;
+  bool over = false;
+  {
+    const Free free(lock);
+    for (accel::Backoff backoff; !over && ledger_.times().now() < until; backoff.step()) {
+      over = accelerator_.done(newest);
+    }
+  }
+  if (!over) {
+    lock.turns().queueGoesOn(ledger_.times().now());
+  }
 }
 
 // Hands blocks to the accelerator once nobody is using the object.
@@ -350,7 +385,11 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       lock,
       // Work on the application's own streams was submitted before; the accelerator's queue knows
       // nothing of them.
-      [&](bool* waited) { return waits_.forWork(lock, ledger_.runningStreamWork(), waited); },
+      [&](bool* waited) -> Status {
+        GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), waited));
+        keepQueueShort(lock, ledger_.lastCall(device), waited);
+        return {};
+      },
       [&] { return used.writesLent(); },
       [&](auto release) { return releaseForCall(used, kernel, device, away, awaited, release); },
       &stillOpen));
@@ -419,6 +458,9 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     if (!*waited && !foreign && !ledger_.hasRoomFor(stream)) {
       GMAC_TRY(waits_.forWork(lock, ledger_.oldestStreamWork(), waited));
       *waited = true;
+    }
+    if (!foreign) {
+      keepQueueShort(lock, ledger_.newestOn(stream), waited);
     }
     return {};
   };
@@ -519,7 +561,7 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   if (work.value != 0) {
     returns(lock, awaited, work, stream);
     if (usesAll && !awaited && reader.value == 0) {
-      repeated_.allow(false);
+      repeated_.allow(lock, false);
     }
   }
   return status.ok() ? ended : status;

@@ -108,6 +108,8 @@ class Launches {
   template <typename Ready, typename WritesLent, typename ForEachUse>
   Status releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, ForEachUse forEachUse,
                      accel::Ticket* stillOpen);
+  void letOthersGoFirst(Lock& lock);
+  void keepQueueShort(Lock& lock, accel::Ticket newest, bool* waited);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
   bool passesConcurrent(ConcurrentUse::Queue queue, bool unordered);

@@ -359,6 +359,11 @@ std::optional<accel::NativeStream> Ledger::onlyStream() const noexcept {
   return only == nullptr || runningCall().value != 0 ? std::nullopt : std::optional(only->stream);
 }
 
+accel::Ticket Ledger::newestOn(accel::NativeStream stream) const noexcept {
+  const StreamWork* const work = workOf(stream);
+  return work == nullptr ? accel::Ticket() : work->ticket;
+}
+
 accel::Ticket Ledger::runningStreamWork() const noexcept {
   const StreamWork* const running = std::find_if(
       begin(), end(), [&](const StreamWork& work) { return !accelerator_.done(work.ticket); });

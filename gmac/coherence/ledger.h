@@ -190,6 +190,8 @@ class Ledger {
   // errors out.
   Tickets everything() const;
   Tickets streamWork() const;
+  // The newest work of a stream.
+  accel::Ticket newestOn(accel::NativeStream stream) const noexcept;
   // Work of a stream that has not finished, if there is any; such work that reads objects which the
   // CPU may be about to write.
   accel::Ticket runningStreamWork() const noexcept;

@@ -18,6 +18,7 @@
 
 #include "gmac/base/status.h"
 #include "gmac/base/stay_awake.h"
+#include "gmac/coherence/access_turns.h"
 #include "gmac/os/signal_mask.h"
 
 namespace gmac {
@@ -86,7 +87,9 @@ class ObjectMutex {
   std::mutex mutex_;
   Prelude* prelude_ = nullptr;
   std::atomic<std::uint32_t> generation_{0};  // counts changes that others may wait for
-  std::uint32_t callsWaiting_ = 0;            // in waitForTransit(); guarded by the mutex
+  // Guarded by the mutex:
+  std::uint32_t callsWaiting_ = 0;  // in waitForTransit()
+  AccessTurns turns_;
 };
 
 // Holds the lock with the program's handlers kept out of the thread, and releases it for waits.
@@ -105,6 +108,7 @@ class Lock {
     acquire();
   }
   ~Lock() {
+    turnEnds();
     if (held_) {
       release();
     }
@@ -124,6 +128,37 @@ class Lock {
   }
   // How often changed() was called.
   std::uint32_t changes() const { return mutex_.generation_.load(); }
+  // The holder is about to let the lock go and wait for device work, of which the newest has that
+  // number, or for its submission. Where that is newer than what it has waited for before, others'
+  // launches may have to let it go first, until its turn ends, or the lock does.
+  void waitsForWork(AccessTurns::Nanoseconds now, std::uint64_t newest) {
+    if (workWaits_ == 0) {
+      waitsSince_ = now;
+    } else if (newest == newestWork_) {
+      return;
+    }
+    newestWork_ = newest;
+    if (!claims_ && mutex_.turns_.waits(now, workWaits_, now - waitsSince_)) {
+      claims_ = true;
+      ++claimsHere;
+    }
+    ++workWaits_;
+  }
+  // What the holder has waited for is done.
+  void turnEnds() {
+    workWaits_ = 0;
+    if (claims_) {
+      claims_ = false;
+      --claimsHere;
+      mutex_.turns_.ended();
+    }
+  }
+  // Whether a launch of the holder's has to let others go first, at that time (access_turns.h).
+  bool letsOthersGoFirst(AccessTurns::Nanoseconds now) const {
+    return mutex_.turns_.claimed() && claimsHere == 0 && mutex_.turns_.holdsUp(now);
+  }
+  AccessTurns& turns() { return mutex_.turns_; }
+  const AccessTurns& turns() const { return mutex_.turns_; }
   // Whether a thread is in waitForTransit().
   bool callsWait() const { return mutex_.callsWaiting_ > 0; }
 
@@ -193,6 +228,9 @@ class Lock {
   static inline constinit thread_local bool workHere __attribute__((tls_model("initial-exec"))) =
       false;
 
+  static inline constinit thread_local std::uint32_t claimsHere
+      __attribute__((tls_model("initial-exec"))) = 0;
+
   ObjectMutex& mutex_;
   const void* const access_;
   const os::SignalsBlocked::When block_ = os::SignalsBlocked::When::kAlways;
@@ -200,6 +238,10 @@ class Lock {
   bool held_ = false;
   bool quiet_ = false;
   bool mappingsRefused_ = false;
+  bool claims_ = false;
+  std::uint32_t workWaits_ = 0;  // for newer and newer device work, since then
+  AccessTurns::Nanoseconds waitsSince_ = 0;
+  std::uint64_t newestWork_ = 0;  // at the last one
 };
 
 // Releases the lock for its lifetime. Waits for the accelerator take one as a proof (Waits::await),

@@ -350,6 +350,7 @@ Result<Step> Blocks::awaitOldBytes(Lock& lock, Object& object, BlockIndex index)
     lock.waitForChange();
     return Step::kRetry;
   }
+  lock.waitsForWork(ledger_.times().now(), ledger_.newestWork());
   step(object, {index, index + 1}, TransitStep::kAwait);
   const Status status = [&] {
     const FreeForWork free(lock);

@@ -42,10 +42,11 @@ bool RepeatedLaunches::usedByNone(accel::NativeStream stream) const {
                       [&](const Object& object) { return object.usedBy(stream); });
 }
 
-void RepeatedLaunches::allow(bool skipsWaits) {
+void RepeatedLaunches::allow(const Lock& lock, bool skipsWaits) {
   const accel::Devices* const devices = accelerator_.devices();
-  if (due() || loans_.any(coherence::Lent::kOnDevice) || promptWaits_.on() ||
-      ledger_.submissionUnderWay()) {
+  if (due() || lock.turns().claimed() || loans_.any(coherence::Lent::kOnDevice) ||
+      promptWaits_.on() || ledger_.submissionUnderWay() ||
+      lock.turns().crowded(ledger_.times().now())) {
     return;
   }
   // (No stream follows the calls of other devices.)

@@ -8,7 +8,8 @@
 // ours then.
 //
 //  - Launches may repeat on streams that follow all flushes, where no object is open that their
-//    kernels use, and nothing is lent, awaited by the call itself or due to move.
+//    kernels use, and nothing is lent, awaited by the call itself or due to move, and no access is
+//    to go first (access_turns.h).
 //  - The end of such launches is known without a mark where the program has waited for all of them.
 //  - While the CPU and kernels use objects at once (concurrent_use.h), waits of the program have
 //    nothing to do either, and need no lock, unless a round was slow. As those objects are checked
@@ -52,7 +53,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
 
   // A launch that may use all objects has been noted, or a wait of the program's has ended. From
   // here on launches repeat where they may. `skipsWaits`: so do waits.
-  void allow(bool skipsWaits);
+  void allow(const Lock& lock, bool skipsWaits);
   // How many launches have repeated since the last question.
   std::uint64_t takeLaunches() {
     const std::uint64_t launched = launched_.load(std::memory_order_relaxed);

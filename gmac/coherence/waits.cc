@@ -39,6 +39,7 @@ Status Waits::forWork(Lock& lock, const NewestCalls& calls, bool* waited) {
 }
 
 Status Waits::forAll(Lock& lock, std::span<const accel::Ticket> work) {
+  lock.waitsForWork(ledger_.times().now(), ledger_.newestWork());
   if (ledger_.times().on() && lock.access() == nullptr) {
     return forAllInTurn(lock, work);
   }
@@ -161,6 +162,7 @@ Status Waits::forHostFunctions(Lock& lock, bool* waited) {
 
 // Submitting takes as long as a synchronous copy does, which may wait for a kernel.
 void Waits::forSubmission(Lock& lock) {
+  lock.waitsForWork(ledger_.times().now(), ledger_.newestWork());
   const std::chrono::seconds limit = limitOf(lock.access());
   if (limit.count() == 0) {
     lock.waitForChange();

@@ -10,7 +10,9 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "gmac/coherence/access_turns.h"
 #include "tests/support/manager_fixture.h"
 
 namespace gmac::testing {
@@ -126,6 +128,136 @@ TEST_F(Waits, OfCoarseningForWhatItFetches) {
   EXPECT_EQ(object_[20 * kPage], std::byte{1});
   EXPECT_EQ(object_[40 * kPage], std::byte{2});
 }
+
+// Other threads that launch again whenever an access has waited for their work: after a few times,
+// it goes first.
+class NewerLaunches : public ::testing::TestWithParam<const char*> {
+ protected:
+  static constexpr int kMost = 20;
+  static constexpr int kEnough = AccessTurns::kFew + 2;
+
+  // The clock goes on by that each time that it is read.
+  void start(std::uint64_t clockStep) {
+    clockStep_ = clockStep;
+    MachineSetup setup;
+    setup.protocol = GetParam();
+    setup.clock = [this] { return now_ += clockStep_; };
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    object_ = machine_->allocate(16 * kPage);
+    launch();
+  }
+  ~NewerLaunches() override {
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+  void launch() {
+    constexpr NativeStream kStream{1};
+    const DeviceRange everything{nullptr, 0, true};
+    EXPECT_TRUE(machine_->manager().beginDeviceWork(kStream, {&everything, 1}).ok());
+    machine_->fake().submit(kStream, [this] { ++ran_; });
+    EXPECT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    ++launches_;
+  }
+  // An access waits for so long, and has to wait again.
+  void crowd(AccessTurns::Nanoseconds waits) {
+    machine_->fake().onWaited([this, waits] {
+      now_ += waits;
+      if (launches_ < 2) {
+        launchElsewhere();
+      }
+    });
+    ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+    machine_->manager().unhold(object_, 1);
+    machine_->fake().onWaited({});
+    ASSERT_EQ(launches_, 2);
+    ASSERT_EQ(ran_, 2);
+  }
+  // Gives another thread time to launch.
+  void launchElsewhere() {
+    const int before = launches_;
+    if (threads_.size() == kMost) {
+      return;
+    }
+    threads_.emplace_back([this] { launch(); });
+    for (int i = 0; i < 50 && launches_ == before; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  std::byte* object_ = nullptr;
+  std::atomic<std::uint64_t> now_{1};
+  std::atomic<std::uint64_t> clockStep_{0};
+  std::atomic<int> launches_{0};
+  std::atomic<int> ran_{0};
+  std::vector<std::thread> threads_;
+};
+
+TEST_P(NewerLaunches, LetAnAccessGoFirst) {
+  start(0);
+  machine_->fake().onWaited([this] { launchElsewhere(); });
+  ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+  EXPECT_LE(launches_, kEnough);
+  machine_->fake().onWaited({});
+  machine_->manager().unhold(object_, 1);
+  machine_->verify();
+}
+
+// What the access waits for may be waiting for the launch.
+TEST_P(NewerLaunches, WaitForAnAccessForALimitedTime) {
+  start(AccessTurns::kLeast / 10);
+  machine_->fake().onWaited([this] {
+    if (launches_ < kEnough - 1) {
+      launchElsewhere();
+      if (launches_ == kEnough - 1) {
+        machine_->fake().stall(Op::Kind::kMark);
+      }
+    }
+  });
+  std::thread access([this] {
+    EXPECT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+    machine_->manager().unhold(object_, 1);
+  });
+  while (machine_->fake().stalled() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  launch();  // would be held up for ever
+  machine_->fake().resume();
+  access.join();
+  machine_->verify();
+}
+
+TEST_P(NewerLaunches, WaitForTheirQueueAfterLongWaitsOfAccesses) {
+  start(0);
+  EXPECT_TRUE(machine_->manager().mayRepeat());
+  ASSERT_NO_FATAL_FAILURE(crowd(AccessTurns::kLeast));
+  machine_->fake().runWhenAsked(40);
+  launch();
+  ASSERT_EQ(ran_, 2);
+  EXPECT_FALSE(machine_->manager().mayRepeat()) << "such a launch would not wait";
+  launch();
+  EXPECT_EQ(ran_, 3);
+  machine_->fake().runWhenAsked(0);
+  machine_->verify();
+}
+
+// A function in it may wait for what the program does next.
+TEST_P(NewerLaunches, DoNotWaitForEverForAQueueThatDoesNotEnd) {
+  start(0);
+  ASSERT_NO_FATAL_FAILURE(crowd(AccessTurns::kMostInQueue));
+  launch();
+  clockStep_ = AccessTurns::kMostInQueue / 10;
+  launch();
+  EXPECT_EQ(ran_, 2);
+  clockStep_ = 0;
+  launch();
+  EXPECT_EQ(ran_, 2) << "nor does the next one";
+  machine_->fake().runAll();
+  machine_->verify();
+}
+
+INSTANTIATE_TEST_SUITE_P(, NewerLaunches, ::testing::Values("batch", "lazy", "rolling"));
 
 // Where the kernel refuses a mapping while the only object with blocks to join is in use, that is
 // waited for.

@@ -327,9 +327,8 @@ void shortReads() {
       const Memory written(Memory::Kind::kShared, kBytes);
       std::memset(received.data(), kKept ^ gmac::testing::kMask, kBytes);
       std::memset(written.data(), kOther, kBytes);
-      for (void* const to :
-           {static_cast<void*>(plain.data()), static_cast<void*>(again.data()),
-            static_cast<void*>(received.address())}) {
+      for (void* const to : {static_cast<void*>(plain.data()), static_cast<void*>(again.data()),
+                             static_cast<void*>(received.address())}) {
         MPI_File_set_view(file, 0, MPI_BYTE, part, "native", MPI_INFO_NULL);
         if (to == received.address()) {
           received.flip();

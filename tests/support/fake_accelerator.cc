@@ -718,6 +718,10 @@ Status FakeAccelerator::wait(Ticket ticket) {
     kernelFailed_ = false;
     return fail(adsmErrorKernel, "fake driver: a kernel crashed");
   }
+  guard.unlock();
+  if (waitedHook_) {
+    waitedHook_();
+  }
   return {};
 }
 

@@ -134,6 +134,8 @@ class FakeAccelerator final : public accel::Accelerator,
   void onMove(std::function<void()> hook) { moveHook_ = std::move(hook); }
   void onCopyIn(std::function<void()> hook) { copyInHook_ = std::move(hook); }
   void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
+  // Called at the end of every wait.
+  void onWaited(std::function<void()> hook) { waitedHook_ = std::move(hook); }
   // Whether the calling thread holds a lock that the fault handler takes: then it must make no call
   // that waits or blocks.
   void setLockCheck(bool (*isHeld)() noexcept) { lockIsHeld_ = isHeld; }
@@ -354,6 +356,7 @@ class FakeAccelerator final : public accel::Accelerator,
   std::size_t stalledThreads_ = 0;
   std::condition_variable_any resumed_;
   std::function<void()> pinHook_;
+  std::function<void()> waitedHook_;
   std::function<void()> moveHook_;
   std::function<void()> copyInHook_;
   std::function<void()> copyOutHook_;
