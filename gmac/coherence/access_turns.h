@@ -3,6 +3,7 @@
 #define GMAC_COHERENCE_ACCESS_TURNS_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace gmac {
@@ -10,84 +11,91 @@ namespace gmac {
 // Whether launches let accesses of the CPU go first that wait for device work.
 //
 // An access waits for the work that may write its bytes, and looks again: where other threads have
-// launched meanwhile, it would wait for as long as they go on. So when it has waited kFew times, or
-// for kLeast, and has to wait again, it has a claim: others' launches are held up until it has
+// launched meanwhile, it would wait for as long as they go on. So when it has waited for newer work
+// for kLong, and has to wait again, it has a claim: others' launches are held up until it has
 // ended. (Threads that launch and wait in turns do not need that, and would keep each other's
 // kernels from running at once.)
 //
-// Where its waits were long, the device has been given a lot, and would be before each access. For
-// kShare times as long the device is crowded: accesses have a claim from their first wait on, and a
-// launch waits until what its queue has been given before is over.
+// Where it has waited for newer work for kLong, the device has been given a lot, and would be
+// before each access. So it is crowded from then on, until no access has had to wait for newer work
+// for kCrowded. While it is crowded, or an access has a claim, a launch waits until what its queue
+// has been given before is over.
 //
 // What an access or a launch waits for may itself need a launch (a host function in a stream that
-// waits for another thread, say). So launches are held up for a limited time, at first kLeast, and
-// then go on for as long. The limit doubles each time that it was too short, up to kMost. Launches
-// are held up for at most half of the time so, and an access waits at most some four times as long
-// as the device takes for what it has been given. A launch waits for its queue for at most
-// kMostInQueue; where that is too short, none does for kShare times as long.
+// waits for another thread, or kernels that wait for each other). So launches are held up for a
+// limited time, at first kLeast. Where that is too short, they go on for as long, and the limit
+// doubles, up to kMost; the n-th time in a row they go on for n times as long. A launch waits for
+// its queue for at most kMostInQueue.
 //
-// Guarded by the lock of all objects. Times in nanoseconds; constant time, allocates nothing.
+// Guarded by the lock of all objects, but for claimed(). Times in nanoseconds; constant time,
+// allocates nothing.
 class AccessTurns {
  public:
   using Nanoseconds = std::uint64_t;
+  static constexpr Nanoseconds kLong = 2'000'000;
   static constexpr Nanoseconds kLeast = 1'000'000;
   static constexpr Nanoseconds kMost = 1'000'000'000;
-  static constexpr Nanoseconds kMostInQueue = 2'000'000'000;
-  static constexpr std::uint32_t kFew = 2;
-  static constexpr Nanoseconds kShare = 16;
+  static constexpr Nanoseconds kCrowded = 100'000'000;
+  static constexpr Nanoseconds kMostInQueue = 200'000'000;
+  static constexpr std::uint32_t kMostInVain = 32;
 
-  // An access begins to wait for device work, and has waited `times` before, for so long. Whether
-  // it has a claim from now on, which it ends.
-  bool waits(Nanoseconds now, std::uint32_t times, Nanoseconds waited) {
-    if (waited >= kLeast && now >= deepUntil_) {
-      crowdedUntil_ = std::max(crowdedUntil_, now + kShare * waited);
-    }
-    const bool claims = waited >= kLeast || times >= kFew || crowded(now);
-    claims_ += claims ? 1 : 0;
+  // An access begins to wait for device work; `newer`: it has waited for older work before, and for
+  // such work for so long. Whether it has a claim from now on, which it ends.
+  bool waits(Nanoseconds now, bool newer, Nanoseconds waited) {
+    noteWait(now, newer, waited);
+    const bool claims = waited >= kLong;
+    claims_.fetch_add(claims ? 1 : 0);
     return claims;
   }
+  // The same of one that has a claim.
+  void noteWait(Nanoseconds now, bool newer, Nanoseconds waited) {
+    if (waited >= kLong || (newer && crowded(now))) {
+      crowdedUntil_ = now + kCrowded;
+    }
+  }
   void ended() {
-    if (--claims_ == 0 && held_) {
+    if (claims_.fetch_sub(1) == 1 && held_) {
       held_ = false;
+      inVain_ = 0;
       limit_ = std::max(kLeast, limit_ - limit_ / 8);
     }
   }
-  bool claimed() const { return claims_ > 0; }
 
-  // Whether a launch of a thread that has no claim is held up now.
-  bool holdsUp(Nanoseconds now) {
-    if (claims_ == 0 || now < freeUntil_) {
-      return false;
+  // Whether anything of what follows may be so: else it is not.
+  bool any() const { return claimed() || crowdedUntil_ != 0; }
+  bool claimed() const { return claims_.load() > 0; }
+  bool crowded(Nanoseconds now) const { return now < crowdedUntil_; }
+  // Until when a launch of a thread that has no claim is held up, at most; 0: it is not.
+  Nanoseconds holdsUntil(Nanoseconds now) {
+    if (!claimed() || now < freeUntil_) {
+      return 0;
     }
     if (!held_) {
       held_ = true;
       since_ = now;
     }
     if (now - since_ < limit_) {
-      return true;
+      return since_ + limit_;
     }
     held_ = false;
-    freeUntil_ = now + limit_;
+    inVain_ = std::min(inVain_ + 1, kMostInVain);
+    freeUntil_ = now + inVain_ * limit_;
     limit_ = std::min(kMost, 2 * limit_);
-    return false;
+    return 0;
   }
-
-  // Whether launches wait for their queues.
-  bool crowded(Nanoseconds now) const { return now < crowdedUntil_; }
-  // One has done so for kMostInQueue, in vain.
-  void queueGoesOn(Nanoseconds now) {
-    crowdedUntil_ = 0;
-    deepUntil_ = now + kShare * kMostInQueue;
+  // Until when a launch waits for its queue; in the past: it does not.
+  Nanoseconds queueUntil(Nanoseconds now) const {
+    return claimed() ? now + kMostInQueue : crowdedUntil_;
   }
 
  private:
-  std::uint32_t claims_ = 0;
-  bool held_ = false;  // since then
+  std::atomic<std::uint32_t> claims_{0};
+  bool held_ = false;         // since then
+  std::uint32_t inVain_ = 0;  // times in a row
   Nanoseconds since_ = 0;
   Nanoseconds freeUntil_ = 0;
   Nanoseconds limit_ = kLeast;
   Nanoseconds crowdedUntil_ = 0;
-  Nanoseconds deepUntil_ = 0;  // not crowded before
 };
 
 }  // namespace gmac

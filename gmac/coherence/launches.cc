@@ -42,8 +42,7 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
       continue;
     }
     const bool submitsAlready = ledger_.submissionUnderWay() && !ledger_.submissionElsewhere();
-    if (!submitsAlready && lock.letsOthersGoFirst(ledger_.times().now())) {
-      letOthersGoFirst(lock);
+    if (lock.turns().claimed() && !submitsAlready && letOthersGoFirst(lock)) {
       continue;
     }
     // Asked anew after every wait: another thread may have come first.
@@ -52,6 +51,7 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
       continue;
     }
     if (loans_.any(Lent::kOnDevice) && writesLent()) {
+      lock.turnEnds();
       loans_.awaitReturn(lock, Lent::kOnDevice);
       continue;
     }
@@ -67,33 +67,39 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
   return {};
 }
 
-// Until no access has a claim any more, or all have had their time. (What they wait for ends by
-// itself, and tells nobody.)
-void Launches::letOthersGoFirst(Lock& lock) {
+// Waits until no access has a claim any more, or all have had their time; whether there was one.
+// (The lock is theirs meanwhile.)
+bool Launches::letOthersGoFirst(Lock& lock) {
+  const CallTimes& times = ledger_.times();
+  const CallTimes::Nanoseconds until = lock.letsOthersGoUntil(times.now());
+  if (until == 0) {
+    return false;
+  }
   const TraceSpan span("call", "let accesses go first");
-  for (accel::Backoff backoff; lock.letsOthersGoFirst(ledger_.times().now());) {
-    const Free free(lock);
+  const AccessTurns& turns = lock.turns();
+  const Free free(lock);
+  for (accel::Backoff backoff; turns.claimed() && times.now() < until;) {
     backoff.step();
   }
+  return true;
 }
 
-// `newest`: the newest work of the queue that gets more.
+// `newest`: the newest work of the queue that gets more. Once for each launch.
 void Launches::keepQueueShort(Lock& lock, accel::Ticket newest, bool* waited) {
-  if (*waited || !lock.turns().crowded(ledger_.times().now()) || accelerator_.done(newest)) {
+  if (!lock.turns().any()) {
+    return;
+  }
+  const CallTimes& times = ledger_.times();
+  const CallTimes::Nanoseconds until = lock.turns().queueUntil(times.now());
+  // (A stream may wait for what the program stores next.)
+  if (times.now() >= until || accelerator_.done(newest) || coherence::openWaits()) {
     return;
   }
   *waited = true;
   const TraceSpan span("call", "keep the queue short");
-  const CallTimes::Nanoseconds until = ledger_.times().now() + AccessTurns::kMostInQueue;
-  bool over = false;
-  {
-    const Free free(lock);
-    for (accel::Backoff backoff; !over && ledger_.times().now() < until; backoff.step()) {
-      over = accelerator_.done(newest);
-    }
-  }
-  if (!over) {
-    lock.turns().queueGoesOn(ledger_.times().now());
+  const Free free(lock);
+  for (accel::Backoff backoff; !accelerator_.done(newest) && times.now() < until;) {
+    backoff.step();
   }
 }
 
@@ -114,6 +120,7 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
     return fail(adsmErrorSystem, "{} is in use", shown(object.address()));
   }
   if (object.held(range)) {
+    lock.turnEnds();  // it is the program's business when that ends
     loans_.awaitReturn(lock, Lent::kOnCpu);
     return Step::kRetry;
   }
@@ -385,9 +392,11 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
       lock,
       // Work on the application's own streams was submitted before; the accelerator's queue knows
       // nothing of them.
-      [&](bool* waited) -> Status {
+      [&, queueWaits = true](bool* waited) mutable -> Status {
         GMAC_TRY(waits_.forWork(lock, ledger_.runningStreamWork(), waited));
-        keepQueueShort(lock, ledger_.lastCall(device), waited);
+        if (!*waited && std::exchange(queueWaits, false)) {
+          keepQueueShort(lock, ledger_.lastCall(device), waited);
+        }
         return {};
       },
       [&] { return used.writesLent(); },
@@ -449,7 +458,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
       std::any_of(ranges.begin(), ranges.end(),
                   [](const coherence::DeviceRange& range) { return range.address == nullptr; });
   Submission submission;
-  const auto ready = [&](bool* waited) -> Status {
+  const auto ready = [&, queueWaits = true](bool* waited) mutable -> Status {
     // Calls were made before; the application's streams know nothing of their queue.
     GMAC_TRY(waits_.forWork(lock, ledger_.runningCall(), waited));
     if (!*waited && !ranges.empty()) {
@@ -459,7 +468,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
       GMAC_TRY(waits_.forWork(lock, ledger_.oldestStreamWork(), waited));
       *waited = true;
     }
-    if (!foreign) {
+    if (!*waited && !foreign && !ranges.empty() && std::exchange(queueWaits, false)) {
       keepQueueShort(lock, ledger_.newestOn(stream), waited);
     }
     return {};

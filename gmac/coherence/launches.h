@@ -108,7 +108,7 @@ class Launches {
   template <typename Ready, typename WritesLent, typename ForEachUse>
   Status releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, ForEachUse forEachUse,
                      accel::Ticket* stillOpen);
-  void letOthersGoFirst(Lock& lock);
+  bool letOthersGoFirst(Lock& lock);
   void keepQueueShort(Lock& lock, accel::Ticket newest, bool* waited);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);

@@ -132,30 +132,33 @@ class Lock {
   // number, or for its submission. Where that is newer than what it has waited for before, others'
   // launches may have to let it go first, until its turn ends, or the lock does.
   void waitsForWork(AccessTurns::Nanoseconds now, std::uint64_t newest) {
-    if (workWaits_ == 0) {
-      waitsSince_ = now;
-    } else if (newest == newestWork_) {
+    if (waits_ && newest == newestWork_) {
       return;
     }
+    const bool newer = std::exchange(waits_, true);
     newestWork_ = newest;
-    if (!claims_ && mutex_.turns_.waits(now, workWaits_, now - waitsSince_)) {
+    newerSince_ = newer && newerSince_ == 0 ? now : newerSince_;
+    const AccessTurns::Nanoseconds waited = newer ? now - newerSince_ : 0;
+    if (claims_) {
+      mutex_.turns_.noteWait(now, newer, waited);
+    } else if (mutex_.turns_.waits(now, newer, waited)) {
       claims_ = true;
       ++claimsHere;
     }
-    ++workWaits_;
   }
   // What the holder has waited for is done.
   void turnEnds() {
-    workWaits_ = 0;
+    waits_ = false;
+    newerSince_ = 0;
     if (claims_) {
       claims_ = false;
       --claimsHere;
       mutex_.turns_.ended();
     }
   }
-  // Whether a launch of the holder's has to let others go first, at that time (access_turns.h).
-  bool letsOthersGoFirst(AccessTurns::Nanoseconds now) const {
-    return mutex_.turns_.claimed() && claimsHere == 0 && mutex_.turns_.holdsUp(now);
+  // Until when a launch of the holder's has to let others go first, at most; 0: it has not to.
+  AccessTurns::Nanoseconds letsOthersGoUntil(AccessTurns::Nanoseconds now) const {
+    return claimsHere == 0 ? mutex_.turns_.holdsUntil(now) : 0;
   }
   AccessTurns& turns() { return mutex_.turns_; }
   const AccessTurns& turns() const { return mutex_.turns_; }
@@ -239,9 +242,9 @@ class Lock {
   bool quiet_ = false;
   bool mappingsRefused_ = false;
   bool claims_ = false;
-  std::uint32_t workWaits_ = 0;  // for newer and newer device work, since then
-  AccessTurns::Nanoseconds waitsSince_ = 0;
-  std::uint64_t newestWork_ = 0;  // at the last one
+  bool waits_ = false;  // for device work, up to newestWork_
+  std::uint64_t newestWork_ = 0;
+  AccessTurns::Nanoseconds newerSince_ = 0;  // for newer work than at first; 0: it does not
 };
 
 // Releases the lock for its lifetime. Waits for the accelerator take one as a proof (Waits::await),

@@ -46,7 +46,7 @@ void RepeatedLaunches::allow(const Lock& lock, bool skipsWaits) {
   const accel::Devices* const devices = accelerator_.devices();
   if (due() || lock.turns().claimed() || loans_.any(coherence::Lent::kOnDevice) ||
       promptWaits_.on() || ledger_.submissionUnderWay() ||
-      lock.turns().crowded(ledger_.times().now())) {
+      (lock.turns().any() && lock.turns().crowded(ledger_.times().now()))) {
     return;
   }
   // (No stream follows the calls of other devices.)

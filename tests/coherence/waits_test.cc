@@ -134,7 +134,6 @@ TEST_F(Waits, OfCoarseningForWhatItFetches) {
 class NewerLaunches : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr int kMost = 20;
-  static constexpr int kEnough = AccessTurns::kFew + 2;
 
   // The clock goes on by that each time that it is read.
   void start(std::uint64_t clockStep) {
@@ -159,19 +158,19 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
     ++launches_;
   }
-  // An access waits for so long, and has to wait again.
-  void crowd(AccessTurns::Nanoseconds waits) {
-    machine_->fake().onWaited([this, waits] {
-      now_ += waits;
-      if (launches_ < 2) {
+  // An access waits for newer work for long.
+  void crowd() {
+    machine_->fake().onWaited([this] {
+      now_ += AccessTurns::kLong;
+      if (launches_ < 3) {
         launchElsewhere();
       }
     });
     ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
     machine_->manager().unhold(object_, 1);
     machine_->fake().onWaited({});
-    ASSERT_EQ(launches_, 2);
-    ASSERT_EQ(ran_, 2);
+    ASSERT_EQ(launches_, 3);
+    ASSERT_EQ(ran_, 3);
   }
   // Gives another thread time to launch.
   void launchElsewhere() {
@@ -180,7 +179,7 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
       return;
     }
     threads_.emplace_back([this] { launch(); });
-    for (int i = 0; i < 50 && launches_ == before; ++i) {
+    for (int i = 0; i < 200 && launches_ == before; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -196,9 +195,25 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
 
 TEST_P(NewerLaunches, LetAnAccessGoFirst) {
   start(0);
-  machine_->fake().onWaited([this] { launchElsewhere(); });
+  machine_->fake().onWaited([this] {
+    now_ += AccessTurns::kLong / 4;
+    launchElsewhere();
+  });
   ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
-  EXPECT_LE(launches_, kEnough);
+  EXPECT_LE(launches_, 7);
+  machine_->fake().onWaited({});
+  machine_->manager().unhold(object_, 1);
+  machine_->verify();
+}
+
+TEST_P(NewerLaunches, AreNotHeldUpWhereAccessesWaitShortly) {
+  start(0);
+  machine_->fake().onWaited([this] {
+    now_ += AccessTurns::kLong / kMost;
+    launchElsewhere();
+  });
+  ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+  EXPECT_EQ(launches_, 1 + kMost);
   machine_->fake().onWaited({});
   machine_->manager().unhold(object_, 1);
   machine_->verify();
@@ -206,38 +221,59 @@ TEST_P(NewerLaunches, LetAnAccessGoFirst) {
 
 // What the access waits for may be waiting for the launch.
 TEST_P(NewerLaunches, WaitForAnAccessForALimitedTime) {
-  start(AccessTurns::kLeast / 10);
+  constexpr int kWithoutAClaim = 3;
+  start(0);
+  std::atomic<bool> over{false};
   machine_->fake().onWaited([this] {
-    if (launches_ < kEnough - 1) {
+    now_ += AccessTurns::kLong;
+    if (launches_ < kWithoutAClaim) {
       launchElsewhere();
-      if (launches_ == kEnough - 1) {
+      if (launches_ == kWithoutAClaim) {
         machine_->fake().stall(Op::Kind::kMark);
       }
     }
   });
-  std::thread access([this] {
+  std::thread access([this, &over] {
     EXPECT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
     machine_->manager().unhold(object_, 1);
+    over = true;
   });
-  while (machine_->fake().stalled() == 0) {
+  while (machine_->fake().stalled() == 0 && !over) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  EXPECT_FALSE(over);
+  clockStep_ = AccessTurns::kLeast / 10;
   launch();  // would be held up for ever
   machine_->fake().resume();
   access.join();
   machine_->verify();
 }
 
+TEST_P(NewerLaunches, AreNotHeldUpInTheThreadOfTheAccess) {
+  start(0);
+  machine_->fake().onWaited([this] {
+    now_ += AccessTurns::kLong;
+    if (launches_ < kMost) {
+      launch();
+    }
+  });
+  ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+  EXPECT_EQ(launches_, kMost);
+  machine_->fake().onWaited({});
+  machine_->manager().unhold(object_, 1);
+  machine_->verify();
+}
+
 TEST_P(NewerLaunches, WaitForTheirQueueAfterLongWaitsOfAccesses) {
   start(0);
   EXPECT_TRUE(machine_->manager().mayRepeat());
-  ASSERT_NO_FATAL_FAILURE(crowd(AccessTurns::kLeast));
+  ASSERT_NO_FATAL_FAILURE(crowd());
   machine_->fake().runWhenAsked(40);
   launch();
-  ASSERT_EQ(ran_, 2);
+  ASSERT_EQ(ran_, 3);
   EXPECT_FALSE(machine_->manager().mayRepeat()) << "such a launch would not wait";
   launch();
-  EXPECT_EQ(ran_, 3);
+  EXPECT_EQ(ran_, 4);
   machine_->fake().runWhenAsked(0);
   machine_->verify();
 }
@@ -245,14 +281,11 @@ TEST_P(NewerLaunches, WaitForTheirQueueAfterLongWaitsOfAccesses) {
 // A function in it may wait for what the program does next.
 TEST_P(NewerLaunches, DoNotWaitForEverForAQueueThatDoesNotEnd) {
   start(0);
-  ASSERT_NO_FATAL_FAILURE(crowd(AccessTurns::kMostInQueue));
+  ASSERT_NO_FATAL_FAILURE(crowd());
   launch();
-  clockStep_ = AccessTurns::kMostInQueue / 10;
+  clockStep_ = AccessTurns::kCrowded / 10;
   launch();
-  EXPECT_EQ(ran_, 2);
-  clockStep_ = 0;
-  launch();
-  EXPECT_EQ(ran_, 2) << "nor does the next one";
+  EXPECT_EQ(ran_, 3);
   machine_->fake().runAll();
   machine_->verify();
 }

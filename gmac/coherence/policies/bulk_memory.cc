@@ -158,6 +158,7 @@ void BulkMemory::doBulk(Bulk bulk) noexcept {
       // be told.
       (void)blocks_.evictExcess(lock);
     }
+    lock.turnEnds();
     bulk.bytes -= part.bytes;
     if (!bulk.backward) {
       bulk.to += part.bytes;
