@@ -85,9 +85,10 @@ class ConcurrentUse {
                                   [&](const Round& round) { return round.queue == queue; });
     if (own != end) {
       own->newest = now;
+      ++own->calls;
     } else if (count_ < kMostRounds) {
       several_ = count_ > 0 ? kSeveral : several_;
-      rounds_[count_++] = {queue, now, now};
+      rounds_[count_++] = {queue, now, now, 1};
     }
   }
   // The program, or a call, has waited for a queue; none: for all. What the round took, unless
@@ -118,11 +119,11 @@ class ConcurrentUse {
     });
     return now - std::min(now, newest);
   }
-  // How long those have taken so far that have not ended.
+  // How long the calls of those have taken so far that have not ended, for each call.
   Nanoseconds longestUnderWay(Nanoseconds now) const {
     Nanoseconds longest = 0;
     std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
-      longest = std::max(longest, now - std::min(now, round.begun));
+      longest = std::max(longest, (now - std::min(now, round.begun)) / round.calls);
     });
     return longest;
   }
@@ -221,6 +222,7 @@ class ConcurrentUse {
     Queue queue{};
     Nanoseconds begun = 0;
     Nanoseconds newest = 0;
+    std::uint32_t calls = 0;
   };
   // Those of further queues are not measured. (No more streams are known at a time: kMaxStreams.)
   static constexpr std::size_t kMostRounds = 64;

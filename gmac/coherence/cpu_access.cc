@@ -10,6 +10,7 @@
 
 #include "gmac/base/log.h"
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/concurrent_objects.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -72,6 +73,9 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
       (write ? stats().writeFaults : stats().readFaults).add();
     } else if (object->usable(byteOf(*object), intent)) {
       break;  // opened by another thread while this one waited
+    }
+    if (concurrent_.joinAtAccess(lock, *object)) {
+      break;
     }
     std::byte* const base = object->address();
     auto opened = open(lock, *object, byteOf(*object), intent);

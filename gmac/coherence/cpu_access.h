@@ -17,18 +17,20 @@ namespace gmac {
 
 class Blocks;
 class Coarsening;
+class ConcurrentObjects;
 
 // Thread-safe. Fault path.
 class CpuAccess {
  public:
   CpuAccess(ObjectMutex& mutex, ObjectIndex& index, Loans& loans, Residency& residency,
-            Blocks& blocks, Coarsening& coarsening)
+            Blocks& blocks, Coarsening& coarsening, ConcurrentObjects& concurrent)
       : mutex_(mutex),
         index_(index),
         loans_(loans),
         residency_(residency),
         blocks_(blocks),
-        coarsening_(coarsening) {}
+        coarsening_(coarsening),
+        concurrent_(concurrent) {}
   CpuAccess(const CpuAccess&) = delete;
   CpuAccess& operator=(const CpuAccess&) = delete;
 
@@ -59,6 +61,7 @@ class CpuAccess {
   Residency& residency_;
   Blocks& blocks_;
   Coarsening& coarsening_;
+  ConcurrentObjects& concurrent_;
 };
 
 // Ends the process with the thread's last error, because an access cannot return one.

@@ -74,7 +74,9 @@ struct Manager::Parts {
                    {.blockBytes = options.blockBytes,
                     .chunkBytes = options.chunkBytes,
                     .movedPages = options.movedPages}),
-        access(mutex, index, loans, residency, blocks, coarsening),
+        concurrent(options.zeroCopy.limits),
+        concurrentObjects(ledger, blocks, concurrent, options.managed),
+        access(mutex, index, loans, residency, blocks, coarsening, concurrentObjects),
         exitFetch(mutex, ledger, index, blocks, access),
         deviceLoans(mutex, accelerator, ledger, loans, waits, index, blocks),
         bulk(mutex, accelerator, ledger, waits, index, residency, blocks, coarsening, access),
@@ -82,7 +84,6 @@ struct Manager::Parts {
               options.fetchInBackground),
         kernels(mutex, accelerator, ledger, waits, index),
         promptWaits(options.zeroCopy.prompt),
-        concurrent(options.zeroCopy.limits),
         repeated(mutex, accelerator, ledger, loans, blocks, promptWaits, concurrent),
         launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
                  kernels, promptWaits, concurrent, repeated, options.managed),
@@ -94,7 +95,7 @@ struct Manager::Parts {
         gathering(mutex, accelerator, ledger, index, freed, migration, spilling),
         scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
         zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
-                 concurrent, options.managed, options.zeroCopy),
+                 concurrent, concurrentObjects, options.managed, options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
         acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks, repeated),
         movedPieces(mutex, index),
@@ -116,6 +117,8 @@ struct Manager::Parts {
   Blocks blocks;
   Coarsening coarsening;
   Allocation allocation;
+  ConcurrentUse concurrent;
+  ConcurrentObjects concurrentObjects;
   CpuAccess access;
   ExitFetch exitFetch;
   DeviceLoans deviceLoans;
@@ -123,7 +126,6 @@ struct Manager::Parts {
   EarlyCopies early;
   Kernels kernels;
   PromptWaits promptWaits;
-  ConcurrentUse concurrent;
   RepeatedLaunches repeated;
   Launches launches;
   Migration migration;

@@ -31,11 +31,12 @@ class WaitingThreads {
   }
   // Once in so many waits.
   bool now(std::uint64_t waits) const { return waits_ % waits == 0; }
-  // Whether others than a thread wait, too.
-  bool others(std::uint64_t thread) const {
-    return std::any_of(threads_.begin(), threads_.end(), [&](const Waiting& one) {
+  // How many others than a thread wait, too.
+  std::size_t others(std::uint64_t thread) const {
+    const auto count = std::count_if(threads_.begin(), threads_.end(), [&](const Waiting& one) {
       return one.thread != 0 && one.thread != thread && waits_ - one.newest <= kLately;
     });
+    return static_cast<std::size_t>(count);
   }
   // Whether the end of a thread's wait may be what `user`, the thread that came for an object last
   // (0: none has), waits for.

@@ -113,7 +113,7 @@ class ZeroCopyPolicy {
   void moved(bool toCpu) {
     wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
     moved_ = trusted_ = came_ = toCpu;
-    inRound_ = open_ = checked_ = false;
+    inRound_ = open_ = checked_ = ordered_ = false;
     rounds_ = 0;
     idle_ = roundless_ = 0;
     trial_ = {};
@@ -137,9 +137,19 @@ class ZeroCopyPolicy {
     open_ = checked_ = true;
     idle_ = 0;
   }
-  // The library is about to use its bytes for the program, after work that may use it: no wait of
-  // another thread's opens it meanwhile.
-  void ordered() { came_ = false; }
+  // The library is about to use its bytes for the program, after work that may use it: no wait and
+  // no access of another thread's opens it meanwhile, but an access that has waited for that work.
+  void ordered() {
+    came_ = false;
+    ordered_ = true;
+  }
+  void opensInOrder() { ordered_ = false; }
+  // Whether an access may open it beside kernels; and then it does.
+  bool mayJoinAtAccess() const { return trusted_ && !ordered_; }
+  void comes() {
+    came_ = true;
+    idle_ = 0;
+  }
   // That was because rounds became slow.
   void suspect() {
     trusted_ = false;
@@ -149,8 +159,7 @@ class ZeroCopyPolicy {
   // A call has closed it: the CPU had come, unless it was open all the time.
   void closed() {
     if (!std::exchange(open_, false)) {
-      came_ = true;
-      idle_ = 0;
+      comes();
     }
   }
 
@@ -170,6 +179,7 @@ class ZeroCopyPolicy {
   bool came_ = false;     // the CPU, since the object is watched
   bool open_ = false;     // until the next call closes it
   bool checked_ = false;
+  bool ordered_ = false;
 };
 
 }  // namespace gmac

@@ -182,6 +182,16 @@ TEST_F(Concurrently, AnswersHowLongWorkHasBeenUnderWay) {
   EXPECT_EQ(use_.longestUnderWay(now_), kUs);
 }
 
+TEST_F(Concurrently, ManyShortCallsAreNoLongOne) {
+  use_.begins(now_, kStream);
+  for (int i = 0; i < 9; ++i) {
+    use_.begins(now_ += kUs, kStream);
+  }
+  EXPECT_EQ(use_.longestUnderWay(now_ += 11 * kUs), 2 * kUs);
+  use_.begins(now_, kOther);
+  EXPECT_EQ(use_.longestUnderWay(now_ += 5 * kUs), 5 * kUs);
+}
+
 // Where several threads wait, one's rounds become longer as another keeps the runtime busy.
 class Contended : public Concurrently {
  protected:

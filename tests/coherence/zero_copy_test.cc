@@ -713,12 +713,15 @@ class ManagedProgram : public ZeroCopies {
     ASSERT_NO_FATAL_FAILURE(managedRound());
     ASSERT_EQ(accessAt(object_), os::Access::kReadWrite);
   }
-  // Closes it, so that it is watched; the CPU comes for it; a kernel is under way.
+  // Closes it, so that it is watched; the CPU comes for it, while it may not join those that are
+  // used at once; a kernel is under way.
   void closeAndCome() {
     const coherence::DeviceRange everything{nullptr, 0, true};
     ASSERT_TRUE(machine_->manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
     ASSERT_TRUE(machine_->manager().endDeviceWork(accel::kForeignStream, true).ok());
+    machine_->manager().hostFunctionQueued();
     ASSERT_EQ(byte(), value_);
+    machine_->manager().hostFunctionEnded();
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
     ++value_;
   }
@@ -733,6 +736,7 @@ class ManagedProgram : public ZeroCopies {
     EXPECT_FALSE(submitted);
     machine_->manager().unhold(at_, 1);
     launcher.join();
+    ASSERT_NO_FATAL_FAILURE(wait());
     EXPECT_EQ(byte(), ++value_);
   }
   // The same after something has closed it.
@@ -850,6 +854,7 @@ TEST_P(ManagedProgram, WhatIsFlushedEarlyIsClosedByTheNextKernel) {
   machine_->verify();
   ASSERT_NO_FATAL_FAILURE(kernel(at_));
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  ASSERT_NO_FATAL_FAILURE(wait());
   EXPECT_EQ(byte(), ++value_);
   ASSERT_NO_FATAL_FAILURE(openAgain());
 }
@@ -1163,6 +1168,32 @@ TEST_P(BusyStreams, AWaitForTheOtherStreamOpensItToo) {
   EXPECT_EQ(accessAt(at_), os::Access::kReadWrite) << "as for a program for managed memory";
   ASSERT_NO_FATAL_FAILURE(wait());
   EXPECT_EQ(byte(), value_);
+}
+
+// A kernel that may use it is under way; with one copy there is nothing to wait for.
+TEST_P(ManagedProgram, AnAccessOpensItBesideKernels) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(closeAndCome());
+  ASSERT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), value_ - 1) << "the kernel has not run";
+  EXPECT_EQ(accessAt(object_), os::Access::kReadWrite) << "all of it is open, and used at once";
+  EXPECT_EQ(fake().pending(), 1u);
+  ASSERT_NO_FATAL_FAILURE(kernel(at_));
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  machine_->verify();
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), ++value_);
+  expectPattern();
+}
+
+// Not while the library is about to use it after them.
+TEST_P(ManagedProgram, AnAccessDoesNotOpenWhatIsOrdered) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(closeAndCome());
+  coherence::Loan loan{};
+  EXPECT_FALSE(machine_->manager().lend(at_, 1, &loan));
+  EXPECT_EQ(byte(), value_) << "as for a program whose accesses wait";
+  ASSERT_NO_FATAL_FAILURE(openAgain());
 }
 
 // Where the library is about to use it for the program, after its kernels.

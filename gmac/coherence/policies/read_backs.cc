@@ -54,7 +54,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     if (mayCopy(object, queue, stream)) {
       copy(object, queue);
-    } else if (zeroCopy_.launchedOn(stream)) {
+    } else if (!stream || zeroCopy_.launchedOn(*stream)) {
       zeroCopy_.round(object);  // where it had one copy, none would be needed
     }
   }
@@ -143,8 +143,9 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
   const std::uint64_t thread = threadNumber();
   ZeroCopy::Round round;
   round.ended = now;
-  round.contended = waiting_.others(thread);
-  round.took = zeroCopy_.roundTook(wait, now, round.contended);
+  const std::size_t others = waiting_.others(thread);
+  round.contended = others != 0;
+  round.took = zeroCopy_.roundTook(wait, now, others);
   Blocks::ReadBackList& objects = blocks_.readBacks();
   for (Object& object : objects) {
     round.disturbed |= round.contended && object.cpuThread == thread;

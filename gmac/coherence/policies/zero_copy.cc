@@ -28,8 +28,8 @@ std::optional<ConcurrentUse::Queue> queueOf(const Ledger& ledger,
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
-                   PromptWaits& promptWaits, ConcurrentUse& concurrent, bool unordered,
-                   const ZeroCopyOptions& options)
+                   PromptWaits& promptWaits, ConcurrentUse& concurrent, ConcurrentObjects& joins,
+                   bool unordered, const ZeroCopyOptions& options)
     : mutex_(mutex),
       accelerator_(accelerator),
       // Devices that do not reach each other's memory have a copy each. A protocol that leaves
@@ -45,6 +45,7 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       launches_(launches),
       promptWaits_(promptWaits),
       concurrent_(concurrent),
+      joins_(joins),
       unordered_(unordered),
       options_(options) {}
 
@@ -83,7 +84,7 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
   for (Object& object : blocks_.watchedObjects()) {
     // (The thread that comes for the object may pause.)
     if (!waiting.concerns(thread, object.cpuThread) ||
-        (object.cpuThread != thread && waiting.others(thread) && !waiting.now(kOthersWaits))) {
+        (object.cpuThread != thread && waiting.others(thread) != 0 && !waiting.now(kOthersWaits))) {
       continue;
     }
     const bool idle = object.zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove;
@@ -98,14 +99,16 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
 }
 
 std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wait,
-                                                 std::uint64_t now, bool contended) {
+                                                 std::uint64_t now, std::size_t others) {
+  const bool contended = others != 0;
   contended_ = contended;
   kernels_ = newest_ = UINT64_MAX;
   streams_ = 0;
   if (!wait.begun) {
     return std::nullopt;
   }
-  streams_ = concurrent_.roundsBegun();
+  // (The launches of some of the threads may be held up.)
+  streams_ = std::max(concurrent_.roundsBegun(), contended ? others + 1 : 0);
   const std::optional<ConcurrentUse::Queue> queue = queueOf(ledger_, wait);
   const std::uint64_t newest = concurrent_.sinceNewest(now, queue);
   const std::optional<std::uint64_t> took = concurrent_.roundEnds(now, queue);
@@ -117,7 +120,7 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
     const std::uint64_t beside = concurrent_.longestUnderWay(now);
     kernels_ = std::max(*took, beside);
     // (Between the launches of one thread are those of others.)
-    newest_ = streams_ > 1 || contended ? std::max(newest, beside) : kernels_;
+    newest_ = streams_ > 1 ? std::max(newest, beside) : kernels_;
   }
   if (took && queue && blocks_.concurrentObjects().empty()) {
     concurrent_.tookBefore(now, *queue, *took);
@@ -173,18 +176,8 @@ void ZeroCopy::beginConcurrent(Lock& lock) {
   for (auto next = watched.begin(); next != watched.end();) {
     Object& object = *next;
     ++next;
-    if (!object.zeroCopy.mayBeConcurrent() || object.advised || object.closing ||
-        object.inTransit() || object.held() || !object.lent.empty() ||
-        !object.pagesReady(0, object.bytes())) {
-      continue;
-    }
-    const std::size_t count = blocks_.concurrentObjects().size();
-    if (!blocks_.beginConcurrent(lock, object).ok()) {
+    if (ConcurrentObjects::mayJoin(object) && !joins_.join(lock, object).ok()) {
       return;
-    }
-    concurrent_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue());
-    if (object.zeroCopy.checked()) {
-      concurrent_.checked(true, count + 1);
     }
   }
 }
@@ -194,8 +187,8 @@ bool ZeroCopy::restsUnlocked() const {
          moves_.empty() && !concurrent_.inRound();
 }
 
-bool ZeroCopy::launchedOn(std::optional<accel::NativeStream> stream) const {
-  return stream ? concurrent_.begunOn(ledger_.queueOf(*stream)) : concurrent_.inRound();
+bool ZeroCopy::launchedOn(accel::NativeStream stream) const {
+  return concurrent_.begunOn(ledger_.queueOf(stream));
 }
 
 void ZeroCopy::round(Object& object) {

@@ -14,6 +14,7 @@
 #include "gmac/accel/movable_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/concurrent_objects.h"
 #include "gmac/coherence/concurrent_use.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
@@ -36,7 +37,8 @@ class ZeroCopy {
  public:
   ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
            ObjectIndex& index, Blocks& blocks, Launches& launches, PromptWaits& promptWaits,
-           ConcurrentUse& concurrent, bool unordered, const ZeroCopyOptions& options);
+           ConcurrentUse& concurrent, ConcurrentObjects& joins, bool unordered,
+           const ZeroCopyOptions& options);
   ZeroCopy(const ZeroCopy&) = delete;
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
@@ -62,15 +64,14 @@ class ZeroCopy {
   }
   // The calling thread waits, where something may be copied or opened then. Under the lock.
   void waits(WaitingThreads& waiting);
-  // Whether kernels have been launched on a stream, or on any, since the last wait for that. Under
-  // the lock.
-  bool launchedOn(std::optional<accel::NativeStream> stream) const;
+  // Whether kernels have been launched on a stream since the last wait for that. Under the lock.
+  bool launchedOn(accel::NativeStream stream) const;
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
   // What the program has waited for with success took from its first launch on: so long, by the
-  // clock's `now`. `contended`: other threads wait, too. Under the lock.
+  // clock's `now`. `others`: so many threads wait, too. Under the lock.
   std::optional<std::uint64_t> roundTook(const coherence::DeviceWait& wait, std::uint64_t now,
-                                         bool contended);
+                                         std::size_t others);
   // What it was.
   struct Round {
     std::uint64_t ended = 0;
@@ -136,6 +137,7 @@ class ZeroCopy {
   Launches& launches_;
   PromptWaits& promptWaits_;
   ConcurrentUse& concurrent_;
+  ConcurrentObjects& joins_;
   const bool unordered_;
   const ZeroCopyOptions options_;
   std::vector<Known> moves_;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef GMAC_COHERENCE_CONCURRENT_OBJECTS_H_
+#define GMAC_COHERENCE_CONCURRENT_OBJECTS_H_
+
+#include <cstddef>
+
+#include "gmac/base/status.h"
+#include "gmac/coherence/blocks.h"
+#include "gmac/coherence/concurrent_use.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/lock.h"
+#include "gmac/coherence/object.h"
+
+namespace gmac {
+
+// Opens objects with one copy for the CPU and kernels at once (concurrent_use.h). `unordered`: the
+// program is one for managed memory, whose accesses have no order with kernels. Guarded by the lock
+// of all objects. Fault path.
+class ConcurrentObjects {
+ public:
+  ConcurrentObjects(const Ledger& ledger, Blocks& blocks, ConcurrentUse& use, bool unordered)
+      : ledger_(ledger), blocks_(blocks), use_(use), unordered_(unordered) {}
+  ConcurrentObjects(const ConcurrentObjects&) = delete;
+  ConcurrentObjects& operator=(const ConcurrentObjects&) = delete;
+
+  // Whether the object may join; the caller knows that the CPU comes for it, and what may run.
+  static bool mayJoin(const Object& object) {
+    return object.zeroCopy.mayBeConcurrent() && !object.advised && !object.closing &&
+           !object.inTransit() && !object.held() && object.lent.empty() &&
+           object.pagesReady(0, object.bytes());
+  }
+  Status join(Lock& lock, Object& object) {
+    const std::size_t count = blocks_.concurrentObjects().size();
+    GMAC_TRY(blocks_.beginConcurrent(lock, object));
+    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue());
+    if (object.zeroCopy.checked()) {
+      use_.checked(true, count + 1);
+    }
+    return {};
+  }
+  // The CPU accesses an object: where it may join beside the program's kernels, it does, and the
+  // access waits for none of them. Not beside what the library does for the program.
+  bool joinAtAccess(Lock& lock, Object& object) {
+    if (!unordered_ || !object.isZeroCopy() || object.concurrent ||
+        !object.zeroCopy.mayJoinAtAccess() || ledger_.submissionUnderWay() ||
+        ledger_.runningCall().value != 0 || !ledger_.hostFunctionsRun()) {
+      return false;
+    }
+    object.zeroCopy.comes();
+    return mayJoin(object) && join(lock, object).ok();
+  }
+
+ private:
+  const Ledger& ledger_;
+  Blocks& blocks_;
+  ConcurrentUse& use_;
+  const bool unordered_;
+};
+
+}  // namespace gmac
+
+#endif  // GMAC_COHERENCE_CONCURRENT_OBJECTS_H_
