@@ -34,10 +34,10 @@ class AccessTurns {
   using Nanoseconds = std::uint64_t;
   static constexpr Nanoseconds kLong = 2'000'000;
   static constexpr Nanoseconds kLeast = 1'000'000;
-  static constexpr Nanoseconds kMost = 1'000'000'000;
+  static constexpr Nanoseconds kMost = 250'000'000;
   static constexpr Nanoseconds kCrowded = 100'000'000;
   static constexpr Nanoseconds kMostInQueue = 200'000'000;
-  static constexpr std::uint32_t kMostInVain = 32;
+  static constexpr std::uint32_t kMostInVain = 8;
 
   // An access begins to wait for device work; `newer`: it has waited for older work before, and for
   // such work for so long. Whether it has a claim from now on, which it ends.
@@ -83,9 +83,10 @@ class AccessTurns {
     limit_ = std::min(kMost, 2 * limit_);
     return 0;
   }
-  // Until when a launch waits for its queue; in the past: it does not.
-  Nanoseconds queueUntil(Nanoseconds now) const {
-    return claimed() ? now + kMostInQueue : crowdedUntil_;
+  // Until when a launch waits for its queue; in the past: it does not. `lets`: it lets claims go
+  // first.
+  Nanoseconds queueUntil(Nanoseconds now, bool lets = true) const {
+    return lets && claimed() ? now + kMostInQueue : crowdedUntil_;
   }
 
  private:

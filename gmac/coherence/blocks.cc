@@ -294,6 +294,7 @@ Status Blocks::beginConcurrent(Lock& lock, Object& object) {
   object.watchHook.unlink();
   concurrent_.splice(concurrent_.end(), open_, open_.iterator_to(object));
   object.concurrent = true;
+  coherence::notePlacesChanged();  // calls pass over it from here on
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "gmac/base/status.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/concurrent_use.h"
 #include "gmac/coherence/ledger.h"
@@ -32,20 +33,23 @@ class ConcurrentObjects {
   Status join(Lock& lock, Object& object) {
     const std::size_t count = blocks_.concurrentObjects().size();
     GMAC_TRY(blocks_.beginConcurrent(lock, object));
-    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue());
+    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), object.zeroCopy.checked());
     if (object.zeroCopy.checked()) {
       use_.checked(true, count + 1);
     }
     return {};
   }
   // The CPU accesses an object: where it may join beside the program's kernels, it does, and the
-  // access waits for none of them. Not beside what the library does for the program.
+  // access waits for none of them. Not beside what the library does for the program, nor beside
+  // copies, packs and the like, which name what they use.
   bool joinAtAccess(Lock& lock, Object& object) {
     if (!unordered_ || !object.isZeroCopy() || object.concurrent ||
         !object.zeroCopy.mayJoinAtAccess() || ledger_.submissionUnderWay() ||
-        ledger_.runningCall().value != 0 || !ledger_.hostFunctionsRun()) {
+        ledger_.runningCall().value != 0 || !ledger_.hostFunctionsRun() ||
+        ledger_.namedWorkRuns()) {
       return false;
     }
+    object.cpuThread = threadNumber();
     object.zeroCopy.comes();
     return mayJoin(object) && join(lock, object).ok();
   }

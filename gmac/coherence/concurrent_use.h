@@ -85,10 +85,18 @@ class ConcurrentUse {
                                   [&](const Round& round) { return round.queue == queue; });
     if (own != end) {
       own->newest = now;
-      ++own->calls;
     } else if (count_ < kMostRounds) {
       several_ = count_ > 0 ? kSeveral : several_;
-      rounds_[count_++] = {queue, now, now, 1};
+      rounds_[count_++] = {queue, now, now, 0};
+    }
+  }
+  // One that begins() or submits() has told of is submitted.
+  void submitted(Queue queue) {
+    const auto end = rounds_.begin() + count_;
+    const auto own = std::find_if(rounds_.begin(), end,
+                                  [&](const Round& round) { return round.queue == queue; });
+    if (own != end) {
+      ++own->calls;
     }
   }
   // The program, or a call, has waited for a queue; none: for all. What the round took, unless
@@ -119,11 +127,20 @@ class ConcurrentUse {
     });
     return now - std::min(now, newest);
   }
-  // How long the calls of those have taken so far that have not ended, for each call.
+  // How long those have taken so far that have not ended.
+  Nanoseconds longestRound(Nanoseconds now) const {
+    Nanoseconds longest = 0;
+    std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
+      longest = std::max(longest, now - std::min(now, round.begun));
+    });
+    return longest;
+  }
+  // The same for each call.
   Nanoseconds longestUnderWay(Nanoseconds now) const {
     Nanoseconds longest = 0;
     std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
-      longest = std::max(longest, (now - std::min(now, round.begun)) / round.calls);
+      longest = std::max(
+          longest, (now - std::min(now, round.begun)) / std::max(round.calls, std::uint64_t{1}));
     });
     return longest;
   }
@@ -194,9 +211,13 @@ class ConcurrentUse {
 
   // An object joins the others, `count` of them; `before`: what its rounds took with two copies,
   // and for which queue the program waited then.
-  void joins(Nanoseconds before, std::size_t count, std::optional<Queue> queue = {}) {
-    if (count == 0) {
+  // `again`: after a check.
+  void joins(Nanoseconds before, std::size_t count, std::optional<Queue> queue = {},
+             bool again = false) {
+    if (count == 0 && !again) {
       forgetRounds();
+    }
+    if (count == 0) {
       before_ = before;
     }
     before_ = std::min(before_, before);
@@ -222,7 +243,7 @@ class ConcurrentUse {
     Queue queue{};
     Nanoseconds begun = 0;
     Nanoseconds newest = 0;
-    std::uint32_t calls = 0;
+    std::uint64_t calls = 0;
   };
   // Those of further queues are not measured. (No more streams are known at a time: kMaxStreams.)
   static constexpr std::size_t kMostRounds = 64;

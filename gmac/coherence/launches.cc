@@ -90,7 +90,7 @@ void Launches::keepQueueShort(Lock& lock, accel::Ticket newest, bool* waited) {
     return;
   }
   const CallTimes& times = ledger_.times();
-  const CallTimes::Nanoseconds until = lock.turns().queueUntil(times.now());
+  const CallTimes::Nanoseconds until = lock.queueUntil(times.now());
   // (A stream may wait for what the program stores next.)
   if (times.now() >= until || accelerator_.done(newest) || coherence::openWaits()) {
     return;
@@ -535,8 +535,11 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.names |= range.address != nullptr;
   }
   submission.usesAll = usesAll;
-  if (usesAll && !foreign && blocks_.anyReadBacks()) {
-    concurrent_.begins(ledger_.times().now(), ledger_.queueOf(stream));
+  if (usesAll && !foreign) {
+    if (blocks_.anyReadBacks()) {
+      concurrent_.begins(ledger_.times().now(), ledger_.queueOf(stream));
+    }
+    concurrent_.submitted(ledger_.queueOf(stream));
   }
   ledger_.submitting(foreign);
   begins(lock, submission);

@@ -226,6 +226,12 @@ bool Ledger::nothingRuns() const noexcept {
          hostFunctionsRun();
 }
 
+bool Ledger::namedWorkRuns() const noexcept {
+  return std::any_of(begin(), end(), [&](const StreamWork& work) {
+    return work.names && !accelerator_.done(work.ticket);
+  });
+}
+
 bool Ledger::runsOn(std::uintptr_t queue) const noexcept {
   return std::any_of(begin(), end(), [&](const StreamWork& work) {
     return queueOf(work.stream, work.thread) == queue && !work.ended &&

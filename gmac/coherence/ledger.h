@@ -180,6 +180,8 @@ class Ledger {
   std::uintptr_t queueOf(accel::NativeStream stream) const noexcept {
     return queueOf(stream, threadOf(stream));
   }
+  // Whether work of a stream that lists its objects is in flight.
+  bool namedWorkRuns() const noexcept;
   // Whether the work of the stream with that number is in flight.
   bool runsOn(std::uintptr_t queue) const noexcept;
   // Whether none is in flight but on other streams than this one; none: none at all.

@@ -160,6 +160,10 @@ class Lock {
   AccessTurns::Nanoseconds letsOthersGoUntil(AccessTurns::Nanoseconds now) const {
     return claimsHere == 0 ? mutex_.turns_.holdsUntil(now) : 0;
   }
+  // Until when such a launch waits for its queue; in the past: it does not.
+  AccessTurns::Nanoseconds queueUntil(AccessTurns::Nanoseconds now) const {
+    return mutex_.turns_.queueUntil(now, claimsHere == 0);
+  }
   AccessTurns& turns() { return mutex_.turns_; }
   const AccessTurns& turns() const { return mutex_.turns_; }
   // Whether a thread is in waitForTransit().

@@ -413,7 +413,9 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
 // too much; these blocks stay, since they are in transit until then: whoever faulted would fault
 // again for ever.
 Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State next) {
-  object.zeroCopy.opensInOrder();
+  if (isDirty(next)) {
+    object.zeroCopy.opensInOrder();  // it has waited for readers, too
+  }
   const ByteRange pages = pagesOf(object, range, next);
   step(object, range, TransitStep::kOpen);
   const Status changed = [&] {

@@ -27,14 +27,21 @@ class WaitingThreads {
           threads_.begin(), threads_.end(),
           [](const Waiting& a, const Waiting& b) { return a.newest < b.newest; });
     }
-    *place = {thread, waits_};
+    *place = {thread, waits_, place->thread == thread ? place->newest : waits_};
   }
   // Once in so many waits.
   bool now(std::uint64_t waits) const { return waits_ % waits == 0; }
-  // How many others than a thread wait, too.
-  std::size_t others(std::uint64_t thread) const {
-    const auto count = std::count_if(threads_.begin(), threads_.end(), [&](const Waiting& one) {
+  // Whether others than a thread wait, too.
+  bool others(std::uint64_t thread) const {
+    return std::any_of(threads_.begin(), threads_.end(), [&](const Waiting& one) {
       return one.thread != 0 && one.thread != thread && waits_ - one.newest <= kLately;
+    });
+  }
+  // How many of them have waited since the wait before a thread's newest one.
+  std::size_t beside(std::uint64_t thread) {
+    const Waiting* const own = find(thread);
+    const auto count = std::count_if(threads_.begin(), threads_.end(), [&](const Waiting& one) {
+      return own != nullptr && one.thread != 0 && one.thread != thread && one.newest > own->before;
     });
     return static_cast<std::size_t>(count);
   }
@@ -49,6 +56,7 @@ class WaitingThreads {
   struct Waiting {
     std::uint64_t thread = 0;
     std::uint64_t newest = 0;  // waits_ by its newest wait
+    std::uint64_t before = 0;  // and by the one before, if there was one
   };
   Waiting* find(std::uint64_t thread) {
     const auto found = std::find_if(threads_.begin(), threads_.end(),

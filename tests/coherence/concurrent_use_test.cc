@@ -183,12 +183,15 @@ TEST_F(Concurrently, AnswersHowLongWorkHasBeenUnderWay) {
 }
 
 TEST_F(Concurrently, ManyShortCallsAreNoLongOne) {
-  use_.begins(now_, kStream);
-  for (int i = 0; i < 9; ++i) {
+  for (int i = 0; i < 10; ++i) {
     use_.begins(now_ += kUs, kStream);
+    use_.begins(now_, kStream);  // another attempt
+    use_.submitted(kStream);
   }
   EXPECT_EQ(use_.longestUnderWay(now_ += 11 * kUs), 2 * kUs);
+  EXPECT_EQ(use_.longestRound(now_), 20 * kUs);
   use_.begins(now_, kOther);
+  use_.submitted(kOther);
   EXPECT_EQ(use_.longestUnderWay(now_ += 5 * kUs), 5 * kUs);
 }
 

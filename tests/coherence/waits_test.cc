@@ -173,13 +173,13 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
     ASSERT_EQ(ran_, 3);
   }
   // Gives another thread time to launch.
-  void launchElsewhere() {
+  void launchElsewhere(int milliseconds = 200) {
     const int before = launches_;
     if (threads_.size() == kMost) {
       return;
     }
     threads_.emplace_back([this] { launch(); });
-    for (int i = 0; i < 200 && launches_ == before; ++i) {
+    for (int i = 0; i < milliseconds && launches_ == before; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
@@ -210,7 +210,7 @@ TEST_P(NewerLaunches, AreNotHeldUpWhereAccessesWaitShortly) {
   start(0);
   machine_->fake().onWaited([this] {
     now_ += AccessTurns::kLong / kMost;
-    launchElsewhere();
+    launchElsewhere(20'000);
   });
   ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
   EXPECT_EQ(launches_, 1 + kMost);
@@ -242,8 +242,10 @@ TEST_P(NewerLaunches, WaitForAnAccessForALimitedTime) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_FALSE(over);
-  clockStep_ = AccessTurns::kLeast / 10;
+  clockStep_ = AccessTurns::kLeast / 4;
+  const std::uint64_t before = now_;
   launch();  // would be held up for ever
+  EXPECT_GE(now_ - before, AccessTurns::kLeast);
   machine_->fake().resume();
   access.join();
   machine_->verify();
@@ -284,7 +286,9 @@ TEST_P(NewerLaunches, DoNotWaitForEverForAQueueThatDoesNotEnd) {
   ASSERT_NO_FATAL_FAILURE(crowd());
   launch();
   clockStep_ = AccessTurns::kCrowded / 10;
+  const std::uint64_t before = now_;
   launch();
+  EXPECT_GE(now_ - before, AccessTurns::kCrowded / 2);
   EXPECT_EQ(ran_, 3);
   machine_->fake().runAll();
   machine_->verify();

@@ -1186,6 +1186,20 @@ TEST_P(ManagedProgram, AnAccessOpensItBesideKernels) {
   expectPattern();
 }
 
+// Copies, packs and the like keep their order.
+TEST_P(ManagedProgram, AnAccessWaitsForWorkThatNamesIt) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  const coherence::DeviceRange everything{nullptr, 0, true};
+  ASSERT_TRUE(machine_->manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+  ASSERT_TRUE(machine_->manager().endDeviceWork(accel::kForeignStream, true).ok());
+  const coherence::DeviceRange range{at_, 1, true};
+  ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+  fake().submit(kStream, [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at_)); });
+  ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+  EXPECT_EQ(byte(), ++value_);
+  ASSERT_NO_FATAL_FAILURE(openAgain());
+}
+
 // Not while the library is about to use it after them.
 TEST_P(ManagedProgram, AnAccessDoesNotOpenWhatIsOrdered) {
   ASSERT_NO_FATAL_FAILURE(open());

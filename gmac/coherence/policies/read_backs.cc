@@ -143,9 +143,8 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
   const std::uint64_t thread = threadNumber();
   ZeroCopy::Round round;
   round.ended = now;
-  const std::size_t others = waiting_.others(thread);
-  round.contended = others != 0;
-  round.took = zeroCopy_.roundTook(wait, now, others);
+  round.contended = waiting_.others(thread);
+  round.took = zeroCopy_.roundTook(wait, now, round.contended, waiting_.beside(thread));
   Blocks::ReadBackList& objects = blocks_.readBacks();
   for (Object& object : objects) {
     round.disturbed |= round.contended && object.cpuThread == thread;

@@ -84,7 +84,7 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
   for (Object& object : blocks_.watchedObjects()) {
     // (The thread that comes for the object may pause.)
     if (!waiting.concerns(thread, object.cpuThread) ||
-        (object.cpuThread != thread && waiting.others(thread) != 0 && !waiting.now(kOthersWaits))) {
+        (object.cpuThread != thread && waiting.others(thread) && !waiting.now(kOthersWaits))) {
       continue;
     }
     const bool idle = object.zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove;
@@ -99,8 +99,8 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
 }
 
 std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wait,
-                                                 std::uint64_t now, std::size_t others) {
-  const bool contended = others != 0;
+                                                 std::uint64_t now, bool contended,
+                                                 std::size_t beside) {
   contended_ = contended;
   kernels_ = newest_ = UINT64_MAX;
   streams_ = 0;
@@ -108,19 +108,19 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
     return std::nullopt;
   }
   // (The launches of some of the threads may be held up.)
-  streams_ = std::max(concurrent_.roundsBegun(), contended ? others + 1 : 0);
+  streams_ = std::max(concurrent_.roundsBegun(), beside + 1);
   const std::optional<ConcurrentUse::Queue> queue = queueOf(ledger_, wait);
   const std::uint64_t newest = concurrent_.sinceNewest(now, queue);
   const std::optional<std::uint64_t> took = concurrent_.roundEnds(now, queue);
   if (took) {
     // (Of a stream that nobody waits for, only the driver knows whether its work has ended.)
-    if (concurrent_.longestUnderWay(now) > options_.limits.longest) {
+    if (concurrent_.longestRound(now) > options_.limits.longest) {
       concurrent_.forgetIf([this](ConcurrentUse::Queue other) { return !ledger_.runsOn(other); });
     }
-    const std::uint64_t beside = concurrent_.longestUnderWay(now);
-    kernels_ = std::max(*took, beside);
+    const std::uint64_t others = concurrent_.longestUnderWay(now);
+    kernels_ = std::max(*took, others);
     // (Between the launches of one thread are those of others.)
-    newest_ = streams_ > 1 ? std::max(newest, beside) : kernels_;
+    newest_ = streams_ > 1 || contended ? std::max(newest, others) : kernels_;
   }
   if (took && queue && blocks_.concurrentObjects().empty()) {
     concurrent_.tookBefore(now, *queue, *took);

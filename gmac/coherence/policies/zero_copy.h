@@ -69,9 +69,10 @@ class ZeroCopy {
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
   // What the program has waited for with success took from its first launch on: so long, by the
-  // clock's `now`. `others`: so many threads wait, too. Under the lock.
+  // clock's `now`. `contended`: other threads wait, too; `beside`:
+  // so many of them since this one waited before. Under the lock.
   std::optional<std::uint64_t> roundTook(const coherence::DeviceWait& wait, std::uint64_t now,
-                                         std::size_t others);
+                                         bool contended, std::size_t beside);
   // What it was.
   struct Round {
     std::uint64_t ended = 0;
