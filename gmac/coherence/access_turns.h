@@ -24,8 +24,8 @@ namespace gmac {
 // What an access or a launch waits for may itself need a launch (a host function in a stream that
 // waits for another thread, or kernels that wait for each other). So launches are held up for a
 // limited time, at first kLeast. Where that is too short, they go on for as long, and the limit
-// doubles, up to kMost; the n-th time in a row they go on for n times as long. A launch waits for
-// its queue for at most kMostInQueue.
+// doubles, up to kMost; the n-th time in a row they go on for n times as long, n being kMostInVain
+// at most. A launch waits for its queue for at most kMostInQueue.
 //
 // Guarded by the lock of all objects, but for claimed(). Times in nanoseconds; constant time,
 // allocates nothing.
@@ -91,9 +91,9 @@ class AccessTurns {
 
  private:
   std::atomic<std::uint32_t> claims_{0};
-  bool held_ = false;         // since then
-  std::uint32_t inVain_ = 0;  // times in a row
+  bool held_ = false;  // launches are held up, since then:
   Nanoseconds since_ = 0;
+  std::uint32_t inVain_ = 0;  // times in a row
   Nanoseconds freeUntil_ = 0;
   Nanoseconds limit_ = kLeast;
   Nanoseconds crowdedUntil_ = 0;

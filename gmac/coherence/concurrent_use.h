@@ -80,10 +80,7 @@ class ConcurrentUse {
   bool names() { return ++named_ % kLeastInterval == 0; }
   // A call that is to be measured, though there are no such objects yet.
   void begins(Nanoseconds now, Queue queue) {
-    const auto end = rounds_.begin() + count_;
-    const auto own = std::find_if(rounds_.begin(), end,
-                                  [&](const Round& round) { return round.queue == queue; });
-    if (own != end) {
+    if (Round* const own = roundOf(queue); own != nullptr) {
       own->newest = now;
     } else if (count_ < kMostRounds) {
       several_ = count_ > 0 ? kSeveral : several_;
@@ -92,10 +89,7 @@ class ConcurrentUse {
   }
   // One that begins() or submits() has told of is submitted.
   void submitted(Queue queue) {
-    const auto end = rounds_.begin() + count_;
-    const auto own = std::find_if(rounds_.begin(), end,
-                                  [&](const Round& round) { return round.queue == queue; });
-    if (own != end) {
+    if (Round* const own = roundOf(queue); own != nullptr) {
       ++own->calls;
     }
   }
@@ -129,20 +123,11 @@ class ConcurrentUse {
   }
   // How long those have taken so far that have not ended.
   Nanoseconds longestRound(Nanoseconds now) const {
-    Nanoseconds longest = 0;
-    std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
-      longest = std::max(longest, now - std::min(now, round.begun));
-    });
-    return longest;
+    return longest(now, [](const Round&) { return std::uint64_t{1}; });
   }
   // The same for each call.
   Nanoseconds longestUnderWay(Nanoseconds now) const {
-    Nanoseconds longest = 0;
-    std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
-      longest = std::max(
-          longest, (now - std::min(now, round.begun)) / std::max(round.calls, std::uint64_t{1}));
-    });
-    return longest;
+    return longest(now, [](const Round& round) { return std::max(round.calls, std::uint64_t{1}); });
   }
   // While there are no such objects: what a round on a queue took that has ended now.
   void tookBefore(Nanoseconds now, Queue queue, Nanoseconds took) {
@@ -201,17 +186,13 @@ class ConcurrentUse {
   // Whether calls were submitted for which nothing has waited yet.
   bool inRound() const { return count_ != 0; }
   // The same of one queue.
-  bool begunOn(Queue queue) const {
-    return std::any_of(rounds_.begin(), rounds_.begin() + count_,
-                       [&](const Round& round) { return round.queue == queue; });
-  }
+  bool begunOn(Queue queue) { return roundOf(queue) != nullptr; }
   // On how many queues.
   std::size_t roundsBegun() const { return count_; }
   Nanoseconds patience() const { return patience(before_); }
 
   // An object joins the others, `count` of them; `before`: what its rounds took with two copies,
-  // and for which queue the program waited then.
-  // `again`: after a check.
+  // and for which queue the program waited then; `again`: after a check.
   void joins(Nanoseconds before, std::size_t count, std::optional<Queue> queue = {},
              bool again = false) {
     if (count == 0 && !again) {
@@ -247,6 +228,22 @@ class ConcurrentUse {
   };
   // Those of further queues are not measured. (No more streams are known at a time: kMaxStreams.)
   static constexpr std::size_t kMostRounds = 64;
+
+  Round* roundOf(Queue queue) {
+    const auto end = rounds_.begin() + count_;
+    const auto found = std::find_if(rounds_.begin(), end,
+                                    [&](const Round& round) { return round.queue == queue; });
+    return found == end ? nullptr : &*found;
+  }
+  // The longest that one has taken so far, by what it counts for.
+  template <typename CountOf>
+  Nanoseconds longest(Nanoseconds now, CountOf countOf) const {
+    Nanoseconds longest = 0;
+    std::for_each(rounds_.begin(), rounds_.begin() + count_, [&](const Round& round) {
+      longest = std::max(longest, (now - std::min(now, round.begun)) / countOf(round));
+    });
+    return longest;
+  }
 
   // What rounds on a queue took with two copies: the longest ones lately. And the time from the end
   // of one to that of the next: then, and now.

@@ -41,8 +41,10 @@ Status Launches::releaseUsed(Lock& lock, Ready ready, WritesLent writesLent, For
     if (waited) {
       continue;
     }
-    const bool submitsAlready = ledger_.submissionUnderWay() && !ledger_.submissionElsewhere();
-    if (lock.turns().claimed() && !submitsAlready && letOthersGoFirst(lock)) {
+    const auto submitsAlready = [this] {
+      return ledger_.submissionUnderWay() && !ledger_.submissionElsewhere();
+    };
+    if (lock.turns().claimed() && !submitsAlready() && letOthersGoFirst(lock)) {
       continue;
     }
     // Asked anew after every wait: another thread may have come first.

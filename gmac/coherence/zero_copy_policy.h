@@ -179,7 +179,7 @@ class ZeroCopyPolicy {
   bool came_ = false;     // the CPU, since the object is watched
   bool open_ = false;     // until the next call closes it
   bool checked_ = false;
-  bool ordered_ = false;
+  bool ordered_ = false;  // the library is about to use it
 };
 
 }  // namespace gmac

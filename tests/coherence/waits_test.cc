@@ -129,8 +129,8 @@ TEST_F(Waits, OfCoarseningForWhatItFetches) {
   EXPECT_EQ(object_[40 * kPage], std::byte{2});
 }
 
-// Other threads that launch again whenever an access has waited for their work: after a few times,
-// it goes first.
+// Other threads that launch again whenever an access has waited for their work: after a while, it
+// goes first.
 class NewerLaunches : public ::testing::TestWithParam<const char*> {
  protected:
   static constexpr int kMost = 20;

@@ -69,8 +69,8 @@ class ZeroCopy {
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
   // What the program has waited for with success took from its first launch on: so long, by the
-  // clock's `now`. `contended`: other threads wait, too; `beside`:
-  // so many of them since this one waited before. Under the lock.
+  // clock's `now`. `contended`: other threads wait, too; `beside`: so many of them have waited
+  // since this one waited before. Under the lock.
   std::optional<std::uint64_t> roundTook(const coherence::DeviceWait& wait, std::uint64_t now,
                                          bool contended, std::size_t beside);
   // What it was.
