@@ -56,14 +56,13 @@ class ObjectMutex {
     acquire();
     runPrelude();
   }
-  // For a look at what is there, without the prelude.
-  void lockToLook() { acquire(); }
   // The same, also in a child of fork.
   bool try_lock() { return mutex_.try_lock(); }  // NOLINT(readability-identifier-naming)
   void unlock() { mutex_.unlock(); }
 
  private:
   friend class Lock;
+  friend class Look;
 
   void acquire() {
     if (!comesSoon([this] { return mutex_.try_lock(); })) {
@@ -164,7 +163,6 @@ class Lock {
   AccessTurns::Nanoseconds queueUntil(AccessTurns::Nanoseconds now) const {
     return mutex_.turns_.queueUntil(now, claimsHere == 0);
   }
-  AccessTurns& turns() { return mutex_.turns_; }
   const AccessTurns& turns() const { return mutex_.turns_; }
   // Whether a thread is in waitForTransit().
   bool callsWait() const { return mutex_.callsWaiting_ > 0; }
@@ -249,6 +247,20 @@ class Lock {
   bool waits_ = false;  // for device work, up to newestWork_
   std::uint64_t newestWork_ = 0;
   AccessTurns::Nanoseconds newerSince_ = 0;  // for newer work than at first; 0: it does not
+};
+
+// Holds the lock for a look at what is there: what launches have done since is of no account, so
+// they go on repeating (RepeatedLaunches), as no prelude runs. Lives on the stack.
+class Look {
+ public:
+  explicit Look(ObjectMutex& mutex) : mutex_(mutex) { mutex_.acquire(); }
+  ~Look() { mutex_.unlock(); }
+  Look(const Look&) = delete;
+  Look& operator=(const Look&) = delete;
+
+ private:
+  const os::SignalsBlocked blocked_{os::SignalsBlocked::When::kWhereHandled};
+  ObjectMutex& mutex_;
 };
 
 // Releases the lock for its lifetime. Waits for the accelerator take one as a proof (Waits::await),

@@ -7,24 +7,6 @@
 #include "gmac/coherence/ledger.h"
 
 namespace gmac {
-namespace {
-
-// Holds the lock for a question about addresses alone: what launches have done since is of no
-// account, so they go on repeating (RepeatedLaunches).
-class Look {
- public:
-  explicit Look(ObjectMutex& mutex) : mutex_(mutex) { mutex_.lockToLook(); }
-  ~Look() { mutex_.unlock(); }
-  Look(const Look&) = delete;
-  Look& operator=(const Look&) = delete;
-
- private:
-  const os::SignalsBlocked blocked_{os::SignalsBlocked::When::kWhereHandled};
-  ObjectMutex& mutex_;
-};
-
-}  // namespace
-
 bool Lookup::touchesShared(const void* address, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const std::uintptr_t end = begin + std::min(bytes, UINTPTR_MAX - begin);

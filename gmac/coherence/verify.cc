@@ -205,9 +205,7 @@ void Blocks::walk() noexcept {
   constexpr std::uint32_t kSeldom = 4096;
   static std::atomic<std::uint32_t> transitions{0};
   const bool due = transitions.fetch_add(1, std::memory_order_relaxed) % kSeldom == 0;
-  const os::SignalsBlocked blocked;
-  mutex_.lockToLook();
-  const std::lock_guard guard(mutex_, std::adopt_lock);
+  const Look look(mutex_);
   std::size_t blocks = 0;
   if (!due) {
     for (const Object& object : index_.all()) {
