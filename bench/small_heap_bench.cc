@@ -21,6 +21,7 @@ class Addresses : public RegionSource {
     return reinterpret_cast<void*>(next_);
   }
   Status release(void*) override { return Status(); }
+  void clear(void*, std::size_t) override {}
 
  private:
   std::uintptr_t next_ = std::uintptr_t{1} << 40;

@@ -9,6 +9,7 @@
 
 #include "gmac/accel/devices.h"
 #include "gmac/base/round_up.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/moved_pages.h"
@@ -83,13 +84,17 @@ Result<Object*> Allocation::makeObject(const Wanted& wanted) {
   const NewHome& home = wanted.home;
   const std::size_t bytes =
       roundUp(wanted.size, options_.movedPages ? kMovedGranularity : os::pageBytes());
-  if (auto kept = home.isUsual() ? freed_.reuse(bytes, wanted.placement) : nullptr) {
-    auto object = reuse(std::move(kept), wanted);
+  if (const auto kept =
+          home.isUsual() ? freed_.reuse({.bytes = bytes,
+                                         .placement = wanted.placement,
+                                         .blockBytes = isOneBlock(wanted) ? 0 : wanted.blockBytes})
+                         : nullptr) {
+    auto object = reuse(*kept, wanted);
     if (!object.ok()) {
       return object.status();
     }
     stats().reusedAllocations.add();
-    return addObject(std::move(*object));
+    return addObject(std::move(*object), kept.get());
   }
   const accel::MovableMemory* const memory = accelerator_.movableMemory();
   const int here = home.device != NewHome::kHere ? home.device
@@ -195,40 +200,53 @@ bool Allocation::isOneBlock(const Wanted& wanted) const {
 }
 
 // An object in kept memory. Its bytes are zero on the accelerator and of any age on the CPU, so all
-// of it is Invalid.
-Result<std::unique_ptr<Object>> Allocation::reuse(std::unique_ptr<Object> kept,
-                                                  const Wanted& wanted) {
-  const accel::DeviceAddress device = kept->device;
-  const std::size_t bytes = kept->bytes();
+// of it is Invalid, but for what is still open. What is known of the CPU's rounds holds on: where
+// objects come and go, each is used as the one before.
+Result<std::unique_ptr<Object>> Allocation::reuse(Object& kept, const Wanted& wanted) {
+  const accel::DeviceAddress device = kept.device;
+  const std::size_t bytes = kept.bytes();
+  const bool again = freed_.comesAndGoes(kept);
   try {
     auto object =
-        std::make_unique<Object>(std::move(kept->mirror), kept->device,
+        std::make_unique<Object>(std::move(kept.mirror), kept.device,
                                  isOneBlock(wanted) ? bytes : wanted.blockBytes, State::kInvalid);
     object->open = {};
-    object->chunks = std::move(kept->chunks);
+    object->chunks = std::move(kept.chunks);
     object->stalePages.reserve(object->chunks.size());
     for (const Object::Chunk chunk : object->chunks) {
       object->stalePages.push_back(chunk != Object::Chunk::kEmpty);
     }
     object->zeroSince.emplace();  // until it is added
-    object->pieces = kept->pieces;
+    object->pieces = kept.pieces;
     object->sharedBySmallObjects = wanted.sharedBySmallObjects;
-    object->sameAddress = kept->sameAddress;
-    object->homeDevice = kept->homeDevice;
-    object->pagesOn = kept->pagesOn;
+    object->sameAddress = kept.sameAddress;
+    object->home = kept.home;
+    object->homeDevice = kept.homeDevice;
+    object->pagesOn = kept.pagesOn;
     object->requestedBytes = wanted.size;
+    if (again) {
+      const std::uint64_t thread = threadNumber();
+      object->zeroCopy = kept.zeroCopy.forNext(kept.cpuThread == thread);
+      object->cpuThread = kept.cpuThread == 0 ? 0 : thread;
+      if (kept.blockBytes == object->blockBytes) {
+        object->readBack = kept.readBack.forNext(kept.keptOpen);
+      }
+    }
     return object;
   } catch (const std::bad_alloc&) {
-    kept.reset();
+    if (kept.isZeroCopy()) {
+      (void)accelerator_.movableMemory()->move(device, bytes, accel::Home::kDevice);
+    }
+    kept.mirror.reset();
     (void)accelerator_.free(device, bytes);
     return fail(adsmErrorHostMemory, "{}: no memory for the blocks of {} bytes",
                 functionOf(wanted.placement), wanted.size);
   }
 }
 
-// Everybody finds the object from now on.
-Object* Allocation::addObject(std::unique_ptr<Object> object) {
-  const Lock lock(mutex_);
+// Everybody finds the object from now on. `before`: the one whose memory it has.
+Object* Allocation::addObject(std::unique_ptr<Object> object, const Object* before) {
+  Lock lock(mutex_);
   Object* result = object.release();
   result->number = ++allocations_;
   ledger_.allocated(*result);
@@ -236,10 +254,16 @@ Object* Allocation::addObject(std::unique_ptr<Object> object) {
     result->zeroSince = ledger_.newestWriters(*result);
   }
   freed_.born(*result);
-  blocks_.add(*result);
+  blocks_.add(*result, before);
+  if (result->isZeroCopy() && before->keptOpen) {
+    (void)concurrent_.joinAsBefore(lock, *result);  // (all of it is open: that cannot fail)
+  }
   safeObjects_ += result->sameAddress ? 0 : 1;
   const auto begin = reinterpret_cast<std::uintptr_t>(result->address());
   shared_ranges::add(begin, begin + result->bytes());
+  if (before != nullptr && before->keptOpen) {
+    (void)blocks_.evictExcess(lock);  // (the next fault tries again)
+  }
   return result;
 }
 
@@ -274,10 +298,25 @@ Status Allocation::free(void* address) {
       return {};
     }
   }
+  awaitStreams(address);
   const Status freed = small_.free(address);
   // (An error of the accelerator leaves the object freed.)
   stats().frees.add(freed.code() == adsmErrorInvalidPointer ? 0 : 1);
   return freed;
+}
+
+// The bytes of a small object may be the next one's at once, and no work on another stream follows
+// what the program has launched with the older one.
+void Allocation::awaitStreams(void* small) {
+  if (const auto found = small_.find(small); !found || found->start != small) {
+    return;  // small_.free() says why
+  }
+  Lock lock(mutex_);
+  const Object* const region = index_.find(small);
+  if (region != nullptr && ledger_.runningStreamWork().value != 0) {
+    bool waited = false;
+    (void)waits_.forWriters(lock, *region, &waited);
+  }
 }
 
 // Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it
@@ -318,6 +357,7 @@ Status Allocation::destroy(Lock& lock, Object& object) {
   if (!blocks_.isZero(object, object.all())) {
     object.zeroSince.reset();
   }
+  object.keptOpen = freed_.mayStayOpen(object);
   blocks_.remove(object);
   ledger_.forget(object);
   residency_.forget(object);
@@ -326,16 +366,6 @@ Status Allocation::destroy(Lock& lock, Object& object) {
   safeObjects_ -= object.sameAddress ? 0 : 1;
   ++leaving_;
   lock.changed();
-  if (object.isZeroCopy()) {
-    // The CPU's pages go before the device's do.
-    const FreeForWork free(lock);
-    if (accelerator_.movableMemory()
-            ->move(object.device, object.bytes(), accel::Home::kDevice)
-            .ok()) {
-      object.home = accel::Home::kDevice;
-      object.mirror->removeMargin();
-    }
-  }
   const Status status = freed_.take(lock, object);
   --leaving_;
   lock.changed();
@@ -362,6 +392,8 @@ void Allocation::forgetAddresses(const Object& object) {
 }
 
 Result<void*> Allocation::acquire(std::size_t bytes) {
+  // What is kept open or with one copy serves large objects alone.
+  static_assert(SmallHeap::kRegionBytes >= FreedMemory::kLeastClosed);
   // Moved pages are never copied in less than their granularity, whatever blocks large objects
   // have.
   const std::size_t least = options_.movedPages ? kMovedGranularity : os::pageBytes();

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
+#include "gmac/coherence/concurrent_objects.h"
 #include "gmac/coherence/freed_memory.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
@@ -51,8 +53,8 @@ class Allocation final : private RegionSource {
  public:
   Allocation(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
              Waits& waits, ObjectIndex& index, FreedMemory& freed, Residency& residency,
-             Blocks& blocks, Coarsening& coarsening, std::unique_ptr<os::FileArena> arena,
-             const AllocationOptions& options)
+             Blocks& blocks, Coarsening& coarsening, ConcurrentObjects& concurrent,
+             std::unique_ptr<os::FileArena> arena, const AllocationOptions& options)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -63,6 +65,7 @@ class Allocation final : private RegionSource {
         residency_(residency),
         blocks_(blocks),
         coarsening_(coarsening),
+        concurrent_(concurrent),
         options_(options),
         arena_(std::move(arena)),
         small_(static_cast<RegionSource&>(*this)) {}
@@ -71,6 +74,11 @@ class Allocation final : private RegionSource {
   Allocation(const Allocation&) = delete;
   Allocation& operator=(const Allocation&) = delete;
 
+  // How bytes that nobody uses become zero for the program, wherever they are current; without it
+  // they are what they are. Before the first allocation.
+  void clearBy(std::function<void(std::byte* at, std::size_t bytes)> clear) {
+    clear_ = std::move(clear);
+  }
   // See adsm.h.
   Result<void*> allocate(std::size_t size, accel::Placement placement, const NewHome& home);
   Status free(void* address);
@@ -90,6 +98,11 @@ class Allocation final : private RegionSource {
   // RegionSource
   Result<void*> acquire(std::size_t bytes) override;
   Status release(void* region) override;
+  void clear(void* at, std::size_t bytes) override {
+    if (clear_) {
+      clear_(static_cast<std::byte*>(at), bytes);
+    }
+  }
 
   struct Wanted {
     std::size_t size;
@@ -105,9 +118,10 @@ class Allocation final : private RegionSource {
   Result<accel::DeviceAddress> makeRoomAndAllocate(const Wanted& wanted, std::size_t bytes);
   Result<accel::DeviceAddress> allocateDevice(std::size_t bytes, accel::Placement placement,
                                               const NewHome& home);
-  Result<std::unique_ptr<Object>> reuse(std::unique_ptr<Object> kept, const Wanted& wanted);
+  Result<std::unique_ptr<Object>> reuse(Object& kept, const Wanted& wanted);
   bool isOneBlock(const Wanted& wanted) const;
-  Object* addObject(std::unique_ptr<Object> object);
+  Object* addObject(std::unique_ptr<Object> object, const Object* before = nullptr);
+  void awaitStreams(void* small);
   Status destroy(Lock& lock, Object& object);
   // Tells shared_ranges of an object that is out of the index.
   void forgetAddresses(const Object& object);
@@ -122,9 +136,11 @@ class Allocation final : private RegionSource {
   Residency& residency_;
   Blocks& blocks_;
   Coarsening& coarsening_;
+  ConcurrentObjects& concurrent_;
   const AllocationOptions options_;
   const std::unique_ptr<os::FileArena> arena_;
   SmallHeap small_;
+  std::function<void(std::byte* at, std::size_t bytes)> clear_;
   std::uint64_t allocations_ = 0;
   std::size_t leaving_ = 0;  // objects out of the index whose memory is neither kept nor given back
                              // yet

@@ -16,7 +16,7 @@
 
 namespace gmac {
 
-void Blocks::add(Object& object) {
+void Blocks::add(Object& object, const Object* before) {
   if (options_.windowBytes != 0) {
     object.windowBytes = options_.windowBytes;
     object.windows = WindowPolicy(&firstWindows_);
@@ -35,6 +35,26 @@ void Blocks::add(Object& object) {
     for (std::size_t i = 0; i < object.blockCount; ++i) {
       becameDirty(object, object.blocks_.writable(i));
     }
+  }
+  if (before != nullptr && (before->keptOpen || object.isZeroCopy())) {
+    reopen(object, *before);
+  }
+}
+
+// The pages have their protections already.
+void Blocks::reopen(Object& object, const Object& before) {
+  if (object.isZeroCopy()) {
+    const ReadBackPolicy readBack = object.readBack;
+    zeroCopyChanged(object);
+    object.readBack = readBack;
+    for (BlockIndex i{0}; before.keptOpen && i < object.all().end; i = i + 1) {
+      setState(object, i, State::kDirty);
+    }
+    return;
+  }
+  for (BlockIndex i = before.open.begin; i < before.open.end; i = i + 1) {
+    object.writable(i).window = before[i].window;
+    setState(object, i, before[i].state);
   }
 }
 
@@ -286,13 +306,16 @@ void Blocks::noteZeroCopy() {
   anyZeroCopy_.store(!concurrent_.empty() || !watched_.empty(), std::memory_order_relaxed);
 }
 
-Status Blocks::beginConcurrent(Lock& lock, Object& object) {
-  GMAC_TRY(openUnfetched(lock, object, object.all()));
+Status Blocks::beginConcurrent(Lock& lock, Object& object, bool first) {
+  if (!object.allDirty()) {
+    GMAC_TRY(openUnfetched(lock, object, object.all()));
+  }
   object.readBackHook.unlink();
   object.readBack.forget();
   object.copiedBack = {};
   object.watchHook.unlink();
-  concurrent_.splice(concurrent_.end(), open_, open_.iterator_to(object));
+  concurrent_.splice(first ? concurrent_.begin() : concurrent_.end(), open_,
+                     open_.iterator_to(object));
   object.concurrent = true;
   coherence::notePlacesChanged();  // calls pass over it from here on
   return {};

@@ -60,9 +60,10 @@ class Blocks {
   Blocks(const Blocks&) = delete;
   Blocks& operator=(const Blocks&) = delete;
 
-  // add(): the object can be found from now on. remove(): it no longer can, and the contents of its
+  // add(): the object can be found from now on; what stayed open of the one whose memory it has is
+  // open in it (Object::keptOpen). remove(): it no longer can, and the contents of its
   // blocks are dropped; no block may be in transit or held.
-  void add(Object& object);
+  void add(Object& object, const Object* before = nullptr);
   void remove(Object& object);
 
   // ---- The CPU's side
@@ -168,8 +169,9 @@ class Blocks {
   // The object's bytes have one copy from now on, or two again. None of it is open.
   void zeroCopyChanged(Object& object);
   // Opens all of an object with one copy for the CPU, while kernels use it as well: calls pass over
-  // it. No work uses it, its pages are there, and no block is in transit or held. Keeps the lock.
-  Status beginConcurrent(Lock& lock, Object& object);
+  // it. No work uses it, its pages are there, and no block is in transit or held. `first`: in the
+  // list of such objects. Keeps the lock.
+  Status beginConcurrent(Lock& lock, Object& object, bool first = false);
   // Calls close it again, the next one first.
   void endConcurrent(Object& object);
   // The newest flush of some blocks, by device.
@@ -194,6 +196,7 @@ class Blocks {
   void walk() noexcept;
 
  private:
+  void reopen(Object& object, const Object& before);
   void setState(Object& object, BlockIndex index, State next);
   // (Writing back what has one copy would copy nothing.)
   void becameDirty(const Object& object, Block& block) {

@@ -3,6 +3,7 @@
 #define GMAC_COHERENCE_CONCURRENT_OBJECTS_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "gmac/base/status.h"
 #include "gmac/base/thread_number.h"
@@ -37,6 +38,17 @@ class ConcurrentObjects {
     if (object.zeroCopy.checked()) {
       use_.checked(true, count + 1);
     }
+    return {};
+  }
+  // An object that is new, in the memory and with the one copy of one whose CPU and kernels used it
+  // at once. One of so many, by chance, is the next to be checked: beside others that live longer
+  // the turn of such an object would never come.
+  Status joinAsBefore(Lock& lock, Object& object) {
+    const std::size_t count = blocks_.concurrentObjects().size();
+    constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
+    const bool first = (object.number * kMix >> 32) % (count + 1) == 0;
+    GMAC_TRY(blocks_.beginConcurrent(lock, object, first));
+    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), true);
     return {};
   }
   // The CPU accesses an object: where it may join beside the program's kernels, it does, and the

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/freed_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gmac/coherence/ledger.h"
@@ -8,7 +9,67 @@
 
 namespace gmac {
 
+bool FreedMemory::comesAndGoes(const Object& object) const {
+  return staysOpen_ && !object.sharedBySmallObjects && !object.advised &&
+         object.bytes() < kLeastClosed;
+}
+
+bool FreedMemory::mayStayOpen(const Object& object) const {
+  if (!comesAndGoes(object) || object.protectionIsStale() || object.spread()) {
+    return false;
+  }
+  if (object.isZeroCopy()) {
+    return object.concurrent || object.zeroCopy.mayBeConcurrent();
+  }
+  std::size_t bytes = 0;
+  for (BlockIndex i = object.open.begin; i < object.open.end; i = i + 1) {
+    const State state = object.made(i) ? object[i].state : object.rest(i);
+    if (state != State::kInvalid && !(isDirty(state) && object.made(i))) {
+      return false;
+    }
+    bytes += object.currentOf(i).length();
+  }
+  constexpr std::size_t kOfOnePiece = 2;
+  return bytes != 0 && bytes <= kMostKeptOpen && object.edges <= kOfOnePiece;
+}
+
+// For an object with blocks of that size, or for one of one block.
+Status FreedMemory::clearOpen(Object& kept, std::size_t blockBytes) {
+  const auto clear = [&](ByteRange bytes) {
+    std::fill_n(kept.address() + bytes.begin, bytes.length(), std::byte{0});
+  };
+  if (kept.isZeroCopy()) {
+    if (!kept.keptOpen || !kept.allDirty()) {
+      GMAC_TRY(kept.mirror->protect(0, kept.bytes(), os::Access::kReadWrite));
+    }
+    clear({0, kept.bytes()});
+    return kept.keptOpen ? Status() : kept.mirror->protect(0, kept.bytes(), os::Access::kNone);
+  }
+  if (!kept.keptOpen) {
+    return {};
+  }
+  const bool sameBlocks = blockBytes == 0 ? kept.blockCount == 1 : kept.blockBytes == blockBytes;
+  if (!sameBlocks) {
+    kept.open = {};
+    return kept.mirror->protect(0, kept.bytes(), os::Access::kNone);
+  }
+  for (BlockIndex i = kept.open.begin; i < kept.open.end; i = i + 1) {
+    clear(kept.currentOf(i));
+  }
+  return {};
+}
+
 Status FreedMemory::take(Lock& lock, Object& object) {
+  if (object.isZeroCopy() &&
+      !(comesAndGoes(object) &&
+        object.zeroCopy.outlives(object.keptOpen && ledger_.newestWork() > object.born))) {
+    object.keptOpen = false;
+    leaveCpu(lock, object);
+    if (!object.isZeroCopy()) {
+      object.zeroCopy.moved(false);
+      object.readBack = {};
+    }
+  }
   const Status status = keep(lock, object) ? Status() : giveBack(lock, object);
   // With less that lives less is kept.
   while (Object* excess = pool_.takeExcess(livingBytes_)) {
@@ -19,14 +80,17 @@ Status FreedMemory::take(Lock& lock, Object& object) {
 
 // False: it has to be given back. Lets the lock go.
 bool FreedMemory::keep(Lock& lock, Object& object) {
-  if (!keeps_ || spilled_ != 0 || object.home != accel::Home::kDevice || object.relocated ||
-      !pool_.admits(object.bytes(), livingBytes_)) {
+  const bool oneCopy = object.isZeroCopy() && comesAndGoes(object);
+  if (!keeps_ || spilled_ != 0 || (object.home != accel::Home::kDevice && !oneCopy) ||
+      object.relocated || !pool_.admits(object.bytes(), livingBytes_)) {
     return false;
   }
   const auto cleared = [&]() -> Result<accel::Ticket> {
     const FreeForWork free(lock);
-    GMAC_TRY(object.mirror->protect(0, object.bytes(), os::Access::kNone));
-    if (object.zeroSince) {
+    if (!object.keptOpen) {
+      GMAC_TRY(object.mirror->protect(0, object.bytes(), os::Access::kNone));
+    }
+    if (object.zeroSince || oneCopy) {
       return accel::Ticket{};
     }
     // In the order of the kernel queue, so that nobody waits for it here. An accelerator that is
@@ -35,7 +99,8 @@ bool FreedMemory::keep(Lock& lock, Object& object) {
   }();
   // (Objects may have been gathered elsewhere while the lock was free.)
   const accel::MovableMemory* const memory = accelerator_.movableMemory();
-  if (!cleared.ok() || (memory != nullptr && memory->gatheredIn() != object.home)) {
+  const accel::Home home = oneCopy ? accel::Home::kDevice : object.home;
+  if (!cleared.ok() || (memory != nullptr && memory->gatheredIn() != home)) {
     object.cleared = cleared.ok() ? *cleared : object.cleared;
     return false;
   }
@@ -45,7 +110,21 @@ bool FreedMemory::keep(Lock& lock, Object& object) {
   return true;
 }
 
+// An object with one copy: the CPU's pages go before the device's do.
+void FreedMemory::leaveCpu(Lock& lock, Object& object) {
+  const FreeForWork free(lock);
+  if (accelerator_.movableMemory()
+          ->move(object.device, object.bytes(), accel::Home::kDevice)
+          .ok()) {
+    object.home = accel::Home::kDevice;
+    object.mirror->removeMargin();
+  }
+}
+
 Status FreedMemory::giveBack(Lock& lock, Object& object) {
+  if (object.isZeroCopy()) {
+    leaveCpu(lock, object);
+  }
   const Status status = [&] {
     const FreeForWork free(lock);
     object.mirror->withdraw();
@@ -58,20 +137,21 @@ Status FreedMemory::giveBack(Lock& lock, Object& object) {
   return status;
 }
 
-std::unique_ptr<Object> FreedMemory::reuse(std::size_t bytes, accel::Placement placement) {
+std::unique_ptr<Object> FreedMemory::reuse(const Request& request) {
   std::unique_ptr<Object> kept;
   const accel::MovableMemory* const memory = accelerator_.movableMemory();
   const int here = memory == nullptr ? 0 : memory->deviceHere();
   {
     Lock lock(mutex_);
     // An allocation does not wait for the kernels of others: only for the clearing itself.
-    kept.reset(
-        pool_.take(bytes, placement == accel::Placement::kSameAddress, [&](const Object& object) {
-          return object.pagesOn == here &&
-                 (accelerator_.done(object.cleared) || accelerator_.done(object.clearedAfter));
-        }));
+    const bool sameAddress = request.placement == accel::Placement::kSameAddress;
+    kept.reset(pool_.take(request.bytes, sameAddress, [&](const Object& object) {
+      return object.pagesOn == here &&
+             (accelerator_.done(object.cleared) || accelerator_.done(object.clearedAfter));
+    }));
   }
-  if (kept != nullptr && !accelerator_.wait(kept->cleared).ok()) {
+  if (kept != nullptr &&
+      !(accelerator_.wait(kept->cleared).ok() && clearOpen(*kept, request.blockBytes).ok())) {
     Lock lock(mutex_);
     (void)giveBack(lock, *kept.release());
   }
@@ -102,7 +182,7 @@ bool FreedMemory::giveBackAll() {
 }
 
 bool FreedMemory::isKept(std::uintptr_t device) {
-  if (keptBytes() == 0) {
+  if (pool_.bytes() == 0) {
     return false;
   }
   const Lock lock(mutex_);

@@ -48,7 +48,6 @@
 #include "gmac/protocols/protocol.h"
 
 namespace gmac {
-
 struct Manager::Parts {
   Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks,
         const ManagerOptions& options, std::unique_ptr<os::FileArena> arena)
@@ -59,7 +58,7 @@ struct Manager::Parts {
         // Where new objects are Dirty their bytes count on the CPU's side, which nobody has
         // cleared.
         freed(mutex, accelerator, ledger, waits,
-              protocol->initial() == State::kReadOnly ? options.keptBytes : 0),
+              protocol->initial() == State::kReadOnly ? options.keptBytes : 0, options.managed),
         residency(mutex, accelerator, index, mappings, freed),
         blocks(mutex, accelerator, *protocol, ledger, waits, index, mappings, residency,
                {.readAheadBytes = options.readAheadBytes,
@@ -69,13 +68,13 @@ struct Manager::Parts {
                 .mostClearedBytes = options.mostClearedBytes,
                 .opensNeighbours = options.opensNeighbours}),
         coarsening(index, ledger, mappings, freed, blocks),
+        concurrent(options.zeroCopy.limits),
+        concurrentObjects(ledger, blocks, concurrent, options.managed),
         allocation(mutex, accelerator, ledger, loans, waits, index, freed, residency, blocks,
-                   coarsening, std::move(arena),
+                   coarsening, concurrentObjects, std::move(arena),
                    {.blockBytes = options.blockBytes,
                     .chunkBytes = options.chunkBytes,
                     .movedPages = options.movedPages}),
-        concurrent(options.zeroCopy.limits),
-        concurrentObjects(ledger, blocks, concurrent, options.managed),
         access(mutex, index, loans, residency, blocks, coarsening, concurrentObjects),
         exitFetch(mutex, ledger, index, blocks, access),
         deviceLoans(mutex, accelerator, ledger, loans, waits, index, blocks),
@@ -100,7 +99,11 @@ struct Manager::Parts {
         acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks, repeated),
         movedPieces(mutex, index),
         lookup(mutex, ledger, index, allocation, options.managed),
-        promises(mutex, ledger, waits, index) {}
+        promises(mutex, ledger, waits, index) {
+    if (options.managed) {
+      allocation.clearBy([this](std::byte* at, std::size_t bytes) { bulk.clearUnused(at, bytes); });
+    }
+  }
 
   const std::unique_ptr<Protocol> protocol;
   ForkMark forkMark;
@@ -116,9 +119,9 @@ struct Manager::Parts {
   Residency residency;
   Blocks blocks;
   Coarsening coarsening;
-  Allocation allocation;
   ConcurrentUse concurrent;
   ConcurrentObjects concurrentObjects;
+  Allocation allocation;
   CpuAccess access;
   ExitFetch exitFetch;
   DeviceLoans deviceLoans;

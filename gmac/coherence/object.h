@@ -230,6 +230,15 @@ class Object : public DeviceUses,
   // of its bytes may be usable while the block is not.
   bool usable(ByteRange bytes, Intent intent) const;
   bool usable(BlockIndex index, Intent intent) const { return usable(bytesOf(index), intent); }
+  // Whether all blocks are Dirty.
+  bool allDirty() const {
+    const BlockRange blocks = all();
+    bool dirty = true;
+    for (BlockIndex i = blocks.begin; i < blocks.end && dirty; i = i + 1) {
+      dirty = (made(i) ? (*this)[i].state : rest(i)) == State::kDirty;
+    }
+    return dirty;
+  }
 
   // ---- where the accelerator's copy lies ----
   accel::Home home = accel::Home::kDevice;
@@ -309,6 +318,7 @@ class Object : public DeviceUses,
   // ---- who is using it ----
   bool inTransit() const { return inTransit_ > 0 || moving; }  // some block, or the whole object
   bool held() const { return holds_ > 0; }                     // some block
+  bool protectionIsStale() const { return protectionStale_; }
   bool inTransit(BlockRange range) const {
     return moving ||
            (inTransit_ > 0 && anyOpen(range, [](const Block& block) { return !block.settled(); }));
@@ -327,8 +337,10 @@ class Object : public DeviceUses,
   }
 
   // ---- once it is freed and its memory is kept (object_pool.h) ----
-  accel::Ticket cleared;       // when it has finished, the device's bytes are zero
-  accel::Ticket clearedAfter;  // the newest call before the clearing
+  bool keptOpen = false;        // what the CPU has open stays so (FreedMemory::mayStayOpen)
+  std::uint64_t keptRound = 0;  // ObjectPool's
+  accel::Ticket cleared;        // when it has finished, the device's bytes are zero
+  accel::Ticket clearedAfter;   // the newest call before the clearing
 
   // ---- in memory that an older object had ----
   // The accelerator's bytes were zero when the object was made, and are in blocks that have not

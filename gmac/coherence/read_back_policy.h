@@ -46,6 +46,15 @@ class ReadBackPolicy {
   // `limit`: of the waits between two checks.
   explicit ReadBackPolicy(std::uint32_t limit) : limit_(limit) {}
   void forget() { *this = ReadBackPolicy(limit_); }
+  // The next object in the memory begins where this one has ended; `open`: with what was open.
+  ReadBackPolicy forNext(bool open) const {
+    ReadBackPolicy next = *this;
+    if (next.copied_) {
+      next.wasWrong();
+    }
+    next.inRound_ = inRound_ && open;
+    return next;
+  }
 
   // The bytes to copy at a wait, and how far to open them when the wait is over.
   struct Guess {

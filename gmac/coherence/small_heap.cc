@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/small_heap.h"
 
+#include <algorithm>
 #include <bit>
 #include <new>
 
@@ -93,6 +94,15 @@ Status SmallHeap::releaseRegion(Region& region) {
   return released;
 }
 
+void SmallHeap::clear(Region& region) {
+  for (Slab& slab : region.slabs) {
+    if (slab.usedBytes != 0) {
+      source_.clear(reinterpret_cast<void*>(startOf(slab)), slab.usedBytes);
+      slab.usedBytes = 0;
+    }
+  }
+}
+
 Result<SmallHeap::Slab*> SmallHeap::slabWithRoom(std::uint8_t sizeClass) {
   SlabList& list = withRoom_[sizeClass];
   if (!list.empty()) return &list.front();
@@ -104,7 +114,10 @@ Result<SmallHeap::Slab*> SmallHeap::slabWithRoom(std::uint8_t sizeClass) {
     slab.sizeClass = sizeClass;
     slab.bytes.fill(0);
   }
-  if (slab.region->emptySlabs-- == kSlabsPerRegion) --emptyRegions_;
+  if (slab.region->emptySlabs-- == kSlabsPerRegion) {
+    --emptyRegions_;
+    clear(*slab.region);
+  }
   list.push_front(slab);
   return &slab;
 }
@@ -124,10 +137,12 @@ Result<void*> SmallHeap::allocate(std::size_t bytes) {
   const std::size_t index = word * 64 + static_cast<std::size_t>(std::countr_one(slab.taken[word]));
   slab.taken[word] |= std::uint64_t{1} << (index % 64);
   slab.bytes[index] = static_cast<std::uint16_t>(bytes);
+  const std::size_t slotBytes = kClasses.slotBytes[sizeClass];
+  slab.usedBytes = std::max(slab.usedBytes, (index + 1) * slotBytes);
   ++slab.live;
   ++liveObjects_;
   if (slab.live == kClasses.slots(sizeClass)) slab.unlink();
-  return reinterpret_cast<void*>(startOf(slab) + index * kClasses.slotBytes[sizeClass]);
+  return reinterpret_cast<void*>(startOf(slab) + index * slotBytes);
 }
 
 Status SmallHeap::free(void* address) {

@@ -27,6 +27,8 @@ class RegionSource {
   virtual Result<void*> acquire(std::size_t bytes) = 0;
   // Takes a region back in any case; an error tells what went wrong with it.
   virtual Status release(void* region) = 0;
+  // Makes bytes of a region zero, which nobody uses.
+  virtual void clear(void* at, std::size_t bytes) = 0;
 };
 
 // Allocates objects of 1 byte to 32 KiB in regions of 2 MiB.
@@ -35,7 +37,10 @@ class RegionSource {
 // of 256 bytes, four to a doubling, so that at most a fifth of a slot is lost to rounding (apart
 // from the rounding up to 256 bytes). An empty slab goes to the next class that wants one; one
 // empty region is kept, so that a program that allocates and frees at a region's edge does not
-// acquire and release it each time, and the others are released.
+// acquire and release it each time, and the others are released. What was used of the kept one is
+// cleared before the next object comes: an object reads as zero that is allocated while no other
+// one lives, as with CUDA's managed memory, whose driver gives pages back that nobody uses. (One
+// that is allocated beside others may have an older one's bytes, there as here.)
 //
 // Thread-safe, by one mutex. Finding an address takes O(log regions); allocating and freeing
 // allocate no memory except with a new region. Not for the fault handler. Owned by the shared
@@ -106,6 +111,7 @@ class SmallHeap {
     std::uint8_t sizeClass = kNoClass;  // kept when empty, so that a double free is still told
     std::uint16_t live = 0;
     std::array<std::uint64_t, kMaxSlots / 64> taken{};
+    std::size_t usedBytes = 0;  // from its start on, since its region was last clear
     // The size asked for; 0 in a slot that was never used in this class.
     std::array<std::uint16_t, kMaxSlots> bytes{};
   };
@@ -133,6 +139,7 @@ class SmallHeap {
   std::optional<Slot> slotOf(std::uintptr_t address) const;
   Status addRegion();
   Status releaseRegion(Region& region);
+  void clear(Region& region);
   Result<Slab*> slabWithRoom(std::uint8_t sizeClass);
   static std::uintptr_t startOf(const Slab& slab);
 

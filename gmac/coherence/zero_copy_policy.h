@@ -115,13 +115,28 @@ class ZeroCopyPolicy {
     moved_ = trusted_ = came_ = toCpu;
     inRound_ = open_ = checked_ = ordered_ = false;
     rounds_ = 0;
-    idle_ = roundless_ = 0;
+    idle_ = roundless_ = unusedLives_ = 0;
     trial_ = {};
     begun_ = 0;
   }
   // Its rounds count as quick until those of all objects that are used at once say otherwise.
   void trust() { trusted_ = true; }
   bool trusted() const { return trusted_; }
+  // The object is freed; `used`: device work came in its life, and so did the CPU, as far as
+  // anybody has looked. Whether the next object, if it gets the memory, should have one copy from
+  // its allocation on.
+  bool outlives(bool used) {
+    unusedLives_ = used ? 0 : unusedLives_ + 1;
+    return unusedLives_ < kMostIdle;
+  }
+  // The next object begins where this one has ended. `sameThread`: as the thread that came for it.
+  ZeroCopyPolicy forNext(bool sameThread) const {
+    ZeroCopyPolicy next = *this;
+    next.inRound_ = next.ordered_ = next.never_ = false;
+    next.begun_ = 0;
+    next.queue_ = sameThread ? queue_ : std::nullopt;
+    return next;
+  }
   // It cannot move.
   void stays() { never_ = true; }
 
@@ -168,9 +183,10 @@ class ZeroCopyPolicy {
   Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
   std::uint64_t rounds_ = 0;  // with two copies
   std::optional<std::uintptr_t> queue_;
-  RoundTrial trial_;             // with one
-  std::uint32_t idle_ = 0;       // waits since the CPU came
-  std::uint32_t roundless_ = 0;  // waits since the last round
+  RoundTrial trial_;               // with one
+  std::uint32_t idle_ = 0;         // waits since the CPU came
+  std::uint32_t roundless_ = 0;    // waits since the last round
+  std::uint32_t unusedLives_ = 0;  // of objects in this memory, one after another
   std::uint32_t wrong_ = 0;
   bool moved_ = false;
   bool inRound_ = false;

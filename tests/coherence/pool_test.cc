@@ -266,6 +266,23 @@ TEST_P(Kept, MemoryThatIsAnEighthLargerServesAndMoreDoesNot) {
   EXPECT_TRUE(isZero(near, kBytes / 9 * 8 + kPage));
 }
 
+// Whose uses each of them has.
+TEST_P(Kept, SeveralGetTheirMemoryAgainInWhateverOrderTheyWereFreed) {
+  ManagerUnderTest machine(keeping(GetParam()));
+  std::byte* const other = machine.allocate(kBytes);
+  std::vector<std::byte*> first;
+  for (int i = 0; i < 3; ++i) first.push_back(machine.allocate(kBytes));
+  machine.free(other);
+  std::vector<std::byte*> objects = first;
+  for (const std::vector<int>& order : {std::vector{0, 1, 2}, {2, 1, 0}, {1, 2, 0}}) {
+    EXPECT_EQ(machine.allocate(kBytes), other) << "freed by itself";
+    for (int i : order) machine.free(objects[i]);
+    for (std::byte*& object : objects) object = machine.allocate(kBytes);
+    EXPECT_EQ(objects, first);
+    machine.free(other);
+  }
+}
+
 TEST_P(Kept, NothingIsKeptWhereNothingShallBe) {
   ManagerUnderTest machine(keeping(GetParam(), 0));
   std::byte* const object = machine.allocate(kBytes);
@@ -281,8 +298,8 @@ TEST_P(Kept, TheOldestIsGivenBackBeyondTheBound) {
   for (std::byte* object : objects) machine.free(object);
   EXPECT_EQ(machine.manager().keptBytes(), 2 * kBytes);
   EXPECT_EQ(machine.fake().liveAllocations(), 2u);
-  EXPECT_EQ(machine.allocate(kBytes), objects[2]);
   EXPECT_EQ(machine.allocate(kBytes), objects[1]);
+  EXPECT_EQ(machine.allocate(kBytes), objects[2]);
   // An object that alone exceeds the bound (an eighth of the 8 MiB that live is within it) is not
   // kept.
   machine.free(machine.allocate(3 * kBytes));

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/support/seed.h"
@@ -43,7 +44,10 @@ class FakeSource : public RegionSource {
     return failRelease ? fail(adsmErrorSystem, "a loss") : Status();
   }
 
+  void clear(void* at, std::size_t bytes) override { cleared.emplace_back(number(at), bytes); }
+
   std::set<std::uintptr_t> live;
+  std::vector<std::pair<std::uintptr_t, std::size_t>> cleared;
   bool failAcquire = false;
   bool failRelease = false;
   int acquired = 0;
@@ -97,6 +101,31 @@ TEST_F(SmallHeapTest, EverySizeIsAlignedFoundAndLosesAtMostAFifthOfItsSlot) {
   }
   EXPECT_TRUE(heap.isConsistent());
   EXPECT_EQ(heap.liveObjects(), 0u);
+}
+
+// So an object reads as zero that is allocated while no other one lives.
+TEST_F(SmallHeapTest, WhatWasUsedIsClearedOnceNothingLives) {
+  using ::testing::IsEmpty;
+  using ::testing::Pair;
+  void* const first = allocate(1000);
+  void* const second = allocate(1000);
+  void* const page = allocate(4096);
+  ASSERT_TRUE(heap.free(first).ok());
+  EXPECT_EQ(allocate(1000), first);
+  ASSERT_TRUE(heap.free(first).ok());
+  ASSERT_TRUE(heap.free(second).ok());
+  EXPECT_EQ(allocate(1000), first);
+  EXPECT_THAT(source.cleared, IsEmpty()) << "others lived";
+  ASSERT_TRUE(heap.free(first).ok());
+  ASSERT_TRUE(heap.free(page).ok());
+  EXPECT_THAT(source.cleared, IsEmpty()) << "nobody has come yet";
+  void* const next = allocate(100);
+  EXPECT_THAT(source.cleared,
+              ::testing::UnorderedElementsAre(Pair(number(first), 2048), Pair(number(page), 4096)));
+  source.cleared.clear();
+  allocate(1000);
+  EXPECT_THAT(source.cleared, IsEmpty());
+  ASSERT_TRUE(heap.free(next).ok());
 }
 
 TEST_F(SmallHeapTest, TellsWrongPointersInsidePointersAndDoubleFreesApart) {

@@ -747,6 +747,7 @@ TEST_F(ManagedPrograms, ASmallResultComesBackBehindItsKernel) {
       [&] { return DRIVER(cuStreamSynchronize)(CU_STREAM_LEGACY); },
   };
   std::uint32_t* result = nullptr;
+  std::vector<std::uint32_t*> results;
   std::uint32_t value = 0;
   const auto launchOn = [&](CUstream stream) {
     std::uint64_t count = 100;
@@ -761,8 +762,10 @@ TEST_F(ManagedPrograms, ASmallResultComesBackBehindItsKernel) {
       ASSERT_EQ(waits[kind](), CUDA_SUCCESS);
       ASSERT_EQ(result[70], value) << "wait " << kind;
     };
-    // (After as many rounds as all waits have, it would have one copy.)
+    // (After as many rounds as all waits have, it would have one copy, and so would the next one in
+    // its memory.)
     result = allocate(std::size_t{64} << 10);
+    results.push_back(result);
     value = result[70];
     for (int i = 0; i < 3; ++i) look();
     const std::uint64_t faults = stats().readFaults.value();
@@ -771,7 +774,9 @@ TEST_F(ManagedPrograms, ASmallResultComesBackBehindItsKernel) {
     EXPECT_GE(stats().readBacks.value() - copies, 14U) << "wait " << kind;
     // Every eighth time a fault confirms the guess.
     EXPECT_LE(stats().readFaults.value() - faults, 4U) << "wait " << kind;
-    EXPECT_EQ(DRIVER(cuMemFree)(number(result)), CUDA_SUCCESS);
+  }
+  for (const std::uint32_t* one : results) {
+    EXPECT_EQ(DRIVER(cuMemFree)(number(one)), CUDA_SUCCESS);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "gmac/coherence/policies/bulk_memory.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
@@ -35,6 +36,16 @@ constexpr std::size_t kReadRunBytes = std::size_t{8} << 20;
 // An overlapping copy on the accelerator goes in steps as long as the ranges are apart. Shorter
 // steps than these are left to the CPU.
 constexpr std::size_t kLeastStepBytes = std::size_t{64} << 10;
+
+// As memset(), of which the library's own stand-in takes long calls to shared memory over.
+void* setInPieces(void* to, int value, std::size_t bytes) {
+  constexpr std::size_t kPiece = std::size_t{16} << 10;
+  auto* const begin = static_cast<std::byte*>(to);
+  for (std::size_t at = 0; at < bytes; at += kPiece) {
+    std::memset(begin + at, value, std::min(kPiece, bytes - at));
+  }
+  return to;
+}
 
 bool intersect(const std::byte* a, std::size_t aBytes, const std::byte* b, std::size_t bBytes) {
   return a < b + bBytes && b < a + aBytes;
@@ -106,6 +117,63 @@ void BulkMemory::copy(void* to, const void* from, std::size_t bytes,
 
 void BulkMemory::fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept {
   doBulk({static_cast<std::byte*>(to), nullptr, bytes, value, false, SIZE_MAX, nullptr, set});
+}
+
+void BulkMemory::clearUnused(std::byte* at, std::size_t bytes) noexcept {
+  const Walk walk(blocks_);
+  Lock lock(mutex_);
+  while (bytes > 0) {
+    Object* const object = index_.find(at);
+    if (object == nullptr) {
+      return;
+    }
+    const auto offset = static_cast<std::size_t>(at - object->address());
+    const ByteRange part{offset,
+                         std::min(offset + bytes, object->offsetOf(object->indexOf(at) + 1))};
+    const Result<Step> cleared = clearPart(lock, *object, part);
+    if (cleared.ok() && *cleared == Step::kRetry) {
+      continue;
+    }
+    if (!cleared.ok() || *cleared != Step::kDone) {
+      const Free free(lock);
+      fill(at, 0, part.length(), &setInPieces);
+    }
+    at += part.length();
+    bytes -= part.length();
+  }
+}
+
+// Of one block. kOpened: it takes a fill as of bytes that somebody uses. What the CPU may write is
+// cleared under the lock, so that nobody closes it meanwhile.
+Result<Step> BulkMemory::clearPart(Lock& lock, Object& object, ByteRange bytes) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
+  if (object.usable(bytes, Intent::kWrite)) {
+    std::memset(object.address() + bytes.begin, 0, bytes.length());
+    return Step::kDone;
+  }
+  const Block& block = object[index];
+  if (!block.settled() || object.inTransit()) {
+    lock.waitForTransit();
+    return Step::kRetry;
+  }
+  if (isDirty(block.state) || block.holds > 0 || object.spread() ||
+      object.home == accel::Home::kApart || !object.lent.empty() || ledger_.callsElsewhere(0)) {
+    return Step::kOpened;
+  }
+  bool waited = false;
+  GMAC_TRY(waits_.forWork(lock, accel::Ticket{block.flushed}, &waited));
+  if (waited) {
+    return Step::kRetry;
+  }
+  const auto queue = [&] {
+    return accelerator_.fill(object.deviceAt(bytes.begin), std::byte{0}, bytes.length());
+  };
+  const auto ticket =
+      blocks_.overwrite(lock, object, {index, index + 1}, queue, [](BlockIndex) { return false; });
+  GMAC_TRY(ticket.status());
+  ledger_.called(*ticket);
+  ledger_.used(object, *ticket, true);
+  return Step::kDone;
 }
 
 void BulkMemory::doBulk(Bulk bulk) noexcept {

@@ -40,6 +40,9 @@ class BulkMemory {
 
   void copy(void* to, const void* from, std::size_t bytes, coherence::MoveFunction move) noexcept;
   void fill(void* to, int value, std::size_t bytes, coherence::SetFunction set) noexcept;
+  // Makes bytes of one object zero that nobody uses, nor work that is under way: so it waits for no
+  // kernel, where devices do not have the object in parts.
+  void clearUnused(std::byte* at, std::size_t bytes) noexcept;
 
  private:
   struct Bulk;
@@ -51,6 +54,7 @@ class BulkMemory {
   bool betterOnAccelerator(const Bulk& bulk, const Part& part);
   Result<Step> openForReading(Lock& lock, Object& object, ByteRange bytes);
   Result<Step> openForWriting(Lock& lock, const Part& part);
+  Result<Step> clearPart(Lock& lock, Object& object, ByteRange bytes);
   Result<Step> doOnAccelerator(Lock& lock, const Bulk& bulk, const Part& part);
 
   ObjectMutex& mutex_;

@@ -42,8 +42,8 @@ class ZeroCopy {
   ZeroCopy(const ZeroCopy&) = delete;
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
-  // Whether there is such an object; needs no lock.
-  bool any() const { return any_.load(std::memory_order_relaxed); }
+  // Whether there is such an object, or the newest wait has seen one; needs no lock.
+  bool any() const { return blocks_.anyZeroCopy() || any_.load(std::memory_order_relaxed); }
   // Whether waits of the program have nothing to do while nobody takes the lock: all that there is
   // is used by the CPU and kernels at once, and its round is over. Under the lock.
   bool restsUnlocked() const;
