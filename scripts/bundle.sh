@@ -70,7 +70,8 @@ make_bundle() {
   ln -s libgmac.so "$top/gmac/libgmac.so.$(so_version)"
   while read -r program; do
     install -D -m 644 "$program" "$top/$program"
-  done < <(find tests -name '*.py')
+  done < <(find tests managed -name '*.py')
+  install -D -m 755 bazel-bin/managed/python/liballocator.so "$top/managed/python/liballocator.so"
   printf '%s\n' "${tests[@]}" >"$top/tests.list"
   printf '%s\n' "${benchmarks[@]}" >"$top/bench.list"
   install -m 755 scripts/bundle_run.sh "$top/run"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, mpi, parboil, managed, bench, datatypes; all but mpi and
-# datatypes by default. The arguments are for parboil, or for managed or datatypes where that part is asked for alone.
+# run [PART...] [-- ARGUMENTS...]: runs the bundle. PART: tests, mpi, parboil, managed, python, bench, datatypes; all but mpi,
+# python and datatypes by default. python: programs of Python's GPU libraries, as far as the machine has those. The arguments are for parboil, or for managed or datatypes where that part is asked for alone.
 # mpi: programs of MPI, by the machine's own Open MPI 4, on `cuda` and on `host`; then what measures MPI.
 #   GMAC_TEST_FILTER  a pattern for the names of test programs, e.g. 'accel/*'; of mpi, 'mpi/windows' or 'bench/*'
 #   GMAC_TEST_DRIVER  of mpi: fake, where the machine has no GPU
@@ -252,6 +252,51 @@ run_managed() {
   fi
 }
 
+# python_run NAME MODULE [VARIABLE=VALUE...] [ARGUMENTS...]: a program of managed/python, which compares with NumPy itself, without
+# gmac and with it; nothing where the machine's Python has no such module.
+python_run() {
+  local name=$1 module=$2 variables=() with way code begun log
+  shift 2
+  while [[ ${1-} =~ ^[A-Z_]+= ]]; do
+    variables+=("$1")
+    shift
+  done
+  if ! python3 -c "import $module" >/dev/null 2>&1; then
+    skipped=$((skipped + 1))
+    echo "skipped: $name${*:+ $*}: python3 here has no $module"
+    return
+  fi
+  for way in "without gmac" "with gmac"; do
+    log=$logs/python_$(tr -cs 'A-Za-z0-9\n' _ <<<"$name $* $way").log
+    code=0
+    with=()
+    [[ $way == without* ]] || with=(GMAC_MANAGED=1 "LD_PRELOAD=$PWD/gmac/libgmac.so")
+    begun=${EPOCHREALTIME/./}
+    env "${variables[@]}" "${with[@]}" \
+      timeout --kill-after=10 "${GMAC_TEST_TIMEOUT:-300}" python3 "managed/python/$name.py" "$@" >"$log" 2>&1 || code=$?
+    if ((code == 0)) && grep -q '^all is right$' "$log"; then
+      passed=$((passed + 1))
+      echo "passed: $name${*:+ $*}, $way, $(((${EPOCHREALTIME/./} - begun) / 1000)) ms"
+    else
+      failed=$((failed + 1))
+      status=1
+      echo "failed: $name${*:+ $*}, $way: exit status $code"
+      tail -n 15 "$log" | sed 's/^/    /'
+    fi
+  done
+}
+
+run_python() {
+  echo "== python"
+  python_run cupy_arrays cupy pool
+  python_run cupy_arrays cupy plain
+  python_run numba_arrays numba.cuda
+  python_run torch_network torch
+  python_run torch_network torch "$PWD/managed/python/liballocator.so"
+  # (JAX takes three quarters of the GPU's memory otherwise, before anything needs it.)
+  python_run jax_network jax TF_FORCE_UNIFIED_MEMORY=1 XLA_PYTHON_CLIENT_MEM_FRACTION=.03
+}
+
 run_bench() {
   echo "== bench"
   local program
@@ -278,13 +323,13 @@ run_datatypes() {
 parts=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    tests | mpi | parboil | managed | bench | datatypes) parts+=("$1") ;;
+    tests | mpi | parboil | managed | python | bench | datatypes) parts+=("$1") ;;
     --)
       shift
       break
       ;;
     *)
-      echo "usage: run [tests] [mpi] [parboil] [managed] [bench] [datatypes] [-- ARGUMENTS of parboil, or of managed or datatypes alone...]" >&2
+      echo "usage: run [tests] [mpi] [parboil] [managed] [python] [bench] [datatypes] [-- ARGUMENTS of parboil, or of managed or datatypes alone...]" >&2
       exit 2
       ;;
   esac
@@ -299,11 +344,12 @@ for part in "${parts[@]}"; do
     mpi) run_mpi ;;
     parboil) run_parboil "$@" ;;
     managed) if [[ ${#parts[@]} == 1 ]]; then run_managed "$@"; else run_managed; fi ;;
+    python) run_python ;;
     bench) run_bench ;;
     datatypes) if [[ ${#parts[@]} == 1 ]]; then run_datatypes "$@"; else run_datatypes; fi ;;
   esac
 done
-if [[ " ${parts[*]} " == *" tests "* || " ${parts[*]} " == *" mpi "* ]]; then
+if [[ " ${parts[*]} " =~ " "(tests|mpi|python)" " ]]; then
   echo "$passed passed, $failed failed$( ((skipped == 0)) || echo ", $skipped skipped")"
 fi
 exit "$status"
