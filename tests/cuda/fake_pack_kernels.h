@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/datatype/kernels/arrival_params.h"
 #include "gmac/datatype/kernels/pack_kernels.h"
 #include "gmac/datatype/kernels/pack_params.h"
 #include "gmac/datatype/kernels/transfer_params.h"
@@ -140,14 +141,32 @@ CUresult transferKernel(const unsigned* grid, const unsigned* block, unsigned, v
   return CUDA_SUCCESS;
 }
 
+inline int arrivalKernels = 0;  // that have run
+
+template <std::size_t kNumber>
+CUresult arrivalKernel(const unsigned* grid, const unsigned* block, unsigned, void** args) {
+  using namespace datatype;
+  ArrivalParams params;
+  std::memcpy(&params, args[0], sizeof params);
+  moveSide(&params.rows);
+  toBacking(&params.ring);
+  const adsmThreadBlock_t place = {{grid[0], 1, 1}, {block[0], 1, 1}, {0, 0, 0}, nullptr, 0};
+  void* all[] = {&params};
+  ++arrivalKernels;
+  kernelOnHost(kFirstArrivalKernel + static_cast<int>(kNumber))(&place, all);
+  return CUDA_SUCCESS;
+}
+
 struct PackKernels {
   std::array<std::size_t, datatype::kAllKernels> bytes{};
   std::vector<Kernel> kernels;
 
-  template <std::size_t... kNumbers, std::size_t... kTransfers>
-  PackKernels(std::index_sequence<kNumbers...>, std::index_sequence<kTransfers...>) {
+  template <std::size_t... kNumbers, std::size_t... kTransfers, std::size_t... kArrivals>
+  PackKernels(std::index_sequence<kNumbers...>, std::index_sequence<kTransfers...>,
+              std::index_sequence<kArrivals...>) {
     (add(kNumbers, packKernel<kNumbers>), ...);
     (add(datatype::kPackKernels + kTransfers, transferKernel<kTransfers>), ...);
+    (add(datatype::kFirstArrivalKernel + kArrivals, arrivalKernel<kArrivals>), ...);
   }
   void add(std::size_t number, KernelFunction function) {
     const int kernel = static_cast<int>(number);
@@ -160,9 +179,10 @@ struct PackKernels {
 
 // For standIn().
 inline const Image& packImage() {
-  constexpr std::size_t kTransfers = datatype::kAllKernels - datatype::kPackKernels;
+  constexpr std::size_t kTransfers = datatype::kFirstArrivalKernel - datatype::kPackKernels;
   static const PackKernels kAll{std::make_index_sequence<datatype::kPackKernels>{},
-                                std::make_index_sequence<kTransfers>{}};
+                                std::make_index_sequence<kTransfers>{},
+                                std::make_index_sequence<datatype::kArrivalKernels>{}};
   static const Image kImage = {"fakecud", kAll.kernels.data(), kAll.kernels.size(), nullptr, 0};
   return kImage;
 }

@@ -14,6 +14,7 @@
 #include "gmac/accel/exported_memory.h"
 #include "gmac/accel/native_streams.h"
 #include "gmac/base/status.h"
+#include "gmac/datatype/plan/arrival_plan.h"
 #include "gmac/datatype/plan/device_plan.h"
 #include "gmac/datatype/plan/transfer_plan.h"
 
@@ -53,6 +54,10 @@ class Device {
   Status launch(accel::Commands& commands, const TransferLaunch& launch) {
     return commands.launch(
         *kernels_, {kernelNumber(launch.kernel), launch.blocks, launch.threads, launch.params});
+  }
+  Status launch(accel::Commands& commands, const ArrivalLaunch& launch, std::uint32_t blocks) {
+    return commands.launch(*kernels_,
+                           {kernelNumber(launch.kernel), blocks, kArrivalThreads, &launch.params});
   }
 
   // See NativeStreams.

@@ -272,7 +272,8 @@ Engine::Engine(accel::Accelerator& accelerator, std::size_t tableBytes)
       traits_(accelerator.traits()),
       costs_(costsOf(traits_)),
       issueRate_(issueRateOf(accelerator.deviceName(), traits_)),
-      tables_(device_, tableBytes) {
+      tables_(device_, tableBytes),
+      arrivals_(device_, traits_.multiprocessors) {
   log(LogLevel::kDebug,
       "packing on {}: {} multiprocessors, memory {:.0f} GB/s, link {:.1f} GB/s; short rows every "
       "{:.3f} cycles",

@@ -11,6 +11,7 @@
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
+#include "gmac/datatype/engine/arrivals.h"
 #include "gmac/datatype/engine/costs.h"
 #include "gmac/datatype/engine/device.h"
 #include "gmac/datatype/engine/operation.h"
@@ -52,6 +53,7 @@ class Engine {
                         accel::Ticket* ticket);
   PreparedCache& prepared() { return prepared_; }
   Device& device() { return device_; }
+  Arrivals& arrivals() { return arrivals_; }
 
  private:
   class Run;
@@ -68,6 +70,7 @@ class Engine {
   const Costs costs_;
   const IssueRate issueRate_;
   Tables tables_;
+  Arrivals arrivals_;
   PreparedCache prepared_;
 };
 

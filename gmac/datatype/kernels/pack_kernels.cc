@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 
+#include "gmac/datatype/kernels/arrival_bodies.h"
 #include "gmac/datatype/kernels/pack_kernels_fatbin.h"
 #include "gmac/datatype/kernels/pack_shapes.h"
 #include "gmac/datatype/kernels/transfer_bodies.h"
@@ -44,6 +47,39 @@ void transferOnHost(const adsmThreadBlock_t* block, void** args) {
   }
 }
 
+// Waits for a fragment as a device's kernel does; false: it does not come.
+bool waitFor(const ArrivalParams& params, std::uint32_t fragment, std::uint32_t* told) {
+  using Clock = std::chrono::steady_clock;
+  auto* const words = reinterpret_cast<ArrivalWords*>(params.words);
+  const auto until = Clock::now() + std::chrono::nanoseconds(fragment == 0 ? params.firstPatience
+                                                                           : params.patience);
+  while (!hasArrived(*told, fragment)) {
+    if (isLastWord(*told) || Clock::now() > until) return false;
+    *told = std::atomic_ref(words->arrived).load(std::memory_order_acquire);
+  }
+  return true;
+}
+
+// Here block 0 does all: blocks run one after the other.
+template <int W>
+void unpackArrivingOnHost(const adsmThreadBlock_t* block, void** args) {
+  const auto& params = *static_cast<const ArrivalParams*>(args[0]);
+  if (block->blockIdx.x != 0) return;
+  auto* const words = reinterpret_cast<ArrivalWords*>(params.words);
+  std::uint32_t told = 0;
+  std::uint32_t chunk = 0;
+  for (std::uint32_t fragment = 0; fragment < params.fragments && waitFor(params, fragment, &told);
+       ++fragment) {
+    for (const std::uint32_t end = chunk + chunksOf(params, fragment); chunk < end; ++chunk) {
+      for (std::uint32_t thread = 0; thread < block->blockDim.x; ++thread) {
+        unpackChunk<W>(params, chunk, {0, thread, 1, block->blockDim.x});
+      }
+    }
+    std::atomic_ref(words->unpacked[fragment % params.slots])
+        .store(fragment + 1, std::memory_order_release);
+  }
+}
+
 using Kernel = accel::BuiltInKernel;
 
 constexpr std::array<Kernel, kAllKernels> makeTable() {
@@ -81,6 +117,11 @@ constexpr std::array<Kernel, kAllKernels> makeTable() {
       transferOnHost<transfers::shape, width>};
   GMAC_TRANSFER_KERNELS(GMAC_TRANSFER_ENTRY)
 #undef GMAC_TRANSFER_ENTRY
+#define GMAC_ARRIVAL_ENTRY(width)                                           \
+  table[static_cast<std::size_t>(kernelNumber(ArrivalKernelId{width}))] = { \
+      "gmacUnpackArriving_" #width, sizeof(ArrivalParams), unpackArrivingOnHost<width>};
+  GMAC_ARRIVAL_KERNELS(GMAC_ARRIVAL_ENTRY)
+#undef GMAC_ARRIVAL_ENTRY
   return table;
 }
 

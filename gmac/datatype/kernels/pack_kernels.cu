@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pack kernels as a module: gmacPackSHAPE_WIDTH, gmacUnpackSHAPE_WIDTH and
-// gmacTransferSHAPE_WIDTH.
+// The pack kernels as a module: gmacPackSHAPE_WIDTH, gmacUnpackSHAPE_WIDTH,
+// gmacTransferSHAPE_WIDTH and gmacUnpackArriving_WIDTH.
+#include "gmac/datatype/kernels/arrival_bodies.h"
 #include "gmac/datatype/kernels/pack_shapes.h"
 #include "gmac/datatype/kernels/transfer_bodies.h"
 
@@ -70,3 +71,12 @@ GMAC_PACK_TILE_MOVERS(GMAC_PACK_TILE_KERNEL)
         p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x});                              \
   }
 GMAC_TRANSFER_KERNELS(GMAC_TRANSFER_KERNEL)
+
+// They have half of a multiprocessor's registers at most: other kernels begin beside them, such as
+// packs for the other way, on which the other process's arrival waits.
+#define GMAC_ARRIVAL_KERNEL(width)                                                            \
+  extern "C" __global__ void __launch_bounds__(gmac::datatype::kArrivalThreads, 2)            \
+      gmacUnpackArriving_##width(const __grid_constant__ gmac::datatype::ArrivalParams p) {   \
+    gmac::datatype::arrival::run<width>(p, {blockIdx.x, threadIdx.x, gridDim.x, blockDim.x}); \
+  }
+GMAC_ARRIVAL_KERNELS(GMAC_ARRIVAL_KERNEL)

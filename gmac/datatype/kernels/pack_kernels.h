@@ -58,7 +58,15 @@ struct TransferKernelId {
   friend bool operator==(const TransferKernelId&, const TransferKernelId&) = default;
 };
 
-inline constexpr int kAllKernels = kPackKernels + kTransferShapes * kWidths;
+// Unpacks rows in one dimension while they arrive (arrival_params.h).
+struct ArrivalKernelId {
+  std::uint8_t width;  // 4, 8 or 16
+  friend bool operator==(const ArrivalKernelId&, const ArrivalKernelId&) = default;
+};
+inline constexpr int kArrivalKernels = 3;
+
+inline constexpr int kFirstArrivalKernel = kPackKernels + kTransferShapes * kWidths;
+inline constexpr int kAllKernels = kFirstArrivalKernel + kArrivalKernels;
 constexpr int columnOf(std::uint8_t width) noexcept {
   return width == 0 ? 0 : std::countr_zero(static_cast<unsigned>(width)) + 1;
 }
@@ -68,9 +76,13 @@ constexpr int kernelNumber(KernelId id) noexcept {
   return (static_cast<int>(id.shape) * kWidths + columnOf(id.width)) * 2 +
          static_cast<int>(id.direction);
 }
-// kPackKernels <= number < kAllKernels; all exist.
+// kPackKernels <= number < kFirstArrivalKernel; all exist.
 constexpr int kernelNumber(TransferKernelId id) noexcept {
   return kPackKernels + static_cast<int>(id.shape) * kWidths + columnOf(id.width);
+}
+// kFirstArrivalKernel <= number < kAllKernels; all exist.
+constexpr int kernelNumber(ArrivalKernelId id) noexcept {
+  return kFirstArrivalKernel + std::countr_zero(static_cast<unsigned>(id.width)) - 2;
 }
 bool kernelExists(int number) noexcept;
 

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/datatype/engine/arrivals.h"
+
+#include <algorithm>
+#include <new>
+#include <vector>
+
+#include "gmac/datatype/engine/placement.h"
+#include "gmac/datatype/engine/submit_using.h"
+#include "gmac/datatype/layout/touched.h"
+#include "gmac/datatype/plan/arrival_plan.h"
+
+namespace gmac::datatype {
+namespace {
+
+// How long the kernel waits for the first fragment, which is being packed, and then for another
+// one; and whatever is ordered after it with it. Nanoseconds.
+constexpr std::uint64_t kFirstPatience = 100'000;
+constexpr std::uint64_t kPatience = 1'000'000;
+
+}  // namespace
+
+Arrivals::~Arrivals() {
+  if (words_ != nullptr) {
+    device_.accelerator().freePinned(words_, sizeof(ArrivalWords));
+    device_.free(state_, sizeof(ArrivalState));
+  }
+}
+
+Status Arrivals::makeMemory() {
+  if (words_ != nullptr) {
+    return {};
+  }
+  auto pinned = device_.accelerator().allocatePinned(sizeof(ArrivalWords));
+  GMAC_TRY(pinned.status());
+  auto state = device_.allocate(sizeof(ArrivalState));  // reads as 0
+  if (!state.ok()) {
+    device_.accelerator().freePinned(*pinned, sizeof(ArrivalWords));
+    return state.status();
+  }
+  words_ = new (*pinned) ArrivalWords{};
+  state_ = *state;
+  return {};
+}
+
+Status Arrivals::begin(const Operation& unpack, std::int64_t fragmentBytes, std::uint32_t slots) {
+  if (used_.exchange(true, std::memory_order_acquire)) {
+    return fail(adsmErrorNotSupported, "the device unpacks another message while it arrives");
+  }
+  const Status launched = launch(unpack, fragmentBytes, slots);
+  if (!launched.ok()) {
+    used_.store(false, std::memory_order_release);
+  }
+  return launched;
+}
+
+Status Arrivals::launch(const Operation& unpack, std::int64_t fragmentBytes, std::uint32_t slots) {
+  const Placement placement(device_, unpack);
+  const auto parts = placement.portions();
+  const bool onDevice = placement.packedOnDevice() &&
+                        std::all_of(parts.begin(), parts.end(),
+                                    [&](const Portion& p) { return placement.onDevice(p); });
+  ArrivalJob job;
+  job.bytes = unpack.bytes;
+  if (multiprocessors_ != 0 && onDevice && device_.accelerator().kernelsReachPinned()) {
+    GMAC_TRY(makeMemory());
+    job.strided = placement.deviceStrided();
+    job.ring = placement.devicePacked(0);
+    job.fragmentBytes = fragmentBytes;
+    job.slots = slots;
+    job.words = reinterpret_cast<std::uint64_t>(words_);
+    job.state = state_;
+    job.firstPatience = kFirstPatience;
+    job.patience = kPatience;
+  }
+  const auto made = makeArrivalLaunch(unpack.prepared->plan(), job);
+  if (!made) {
+    return fail(adsmErrorNotSupported,
+                "no kernel of {} unpacks {} bytes while they arrive in {} slots of {}",
+                device_.accelerator().deviceName(), unpack.bytes, slots, fragmentBytes);
+  }
+  *words_ = ArrivalWords{};
+  slots_ = slots;
+  fragments_ = made->params.fragments;
+  unpacked_ = 0;
+  std::vector<coherence::DeviceRange> ranges;
+  if (placement.stridedShared()) {
+    for (const Bounds& range : touched(unpack.layout(), 0, unpack.bytes, kReleaseGap)) {
+      ranges.push_back(
+          {unpack.strided + range.first, static_cast<std::size_t>(range.last - range.first), true});
+    }
+  }
+  auto ticket = submitUsing(device_, unpack.stream, ranges, [&](accel::Commands& commands) {
+    return device_.launch(commands, *made, multiprocessors_ + 1);
+  });
+  GMAC_TRY(ticket.status());
+  ticket_ = *ticket;
+  return {};
+}
+
+std::int64_t Arrivals::countUnpacked() {
+  while (unpacked_ < fragments_ &&
+         std::atomic_ref(words_->unpacked[unpacked_ % slots_]).load(std::memory_order_acquire) ==
+             unpacked_ + 1) {
+    ++unpacked_;
+  }
+  return unpacked_;
+}
+
+std::int64_t Arrivals::arrived(std::int64_t fragments) {
+  (void)countUnpacked();
+  // (A fragment that is said to be there before its slot is free would be counted with another.)
+  const auto there = static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(fragments, 0, std::min(fragments_, unpacked_ + slots_)));
+  std::atomic_ref(words_->arrived).store(arrivedWord(there, false), std::memory_order_release);
+  return unpacked_;
+}
+
+bool Arrivals::over() { return device_.accelerator().done(ticket_); }
+
+Result<std::int64_t> Arrivals::end() {
+  // (A kernel that has unpacked all looks at no word any more, and the next one runs after it.)
+  Status ended;
+  if (countUnpacked() != fragments_) {
+    std::atomic_ref(words_->arrived).fetch_or(1, std::memory_order_release);
+    ended = device_.accelerator().wait(ticket_);
+  }
+  const std::int64_t unpacked = countUnpacked();
+  used_.store(false, std::memory_order_release);
+  return ended.ok() ? Result<std::int64_t>(unpacked) : Result<std::int64_t>(ended);
+}
+
+}  // namespace gmac::datatype
