@@ -29,6 +29,27 @@ struct DeviceFile {
 // The most that exported memory consists of.
 inline constexpr std::size_t kMaxDeviceFiles = 16;
 
+// One kernel of a device that unpacks a message while fragments of it arrive in a ring, in order:
+// fragment i in slot i % slots. An arrival is for one thread at a time.
+struct ArrivalFunctions {
+  // Launches it, for the first `bytes` bytes of the layout in packed order, ordered as what
+  // DeviceFunctions::begin() submits. It uses a bounded share of the device, and ends by itself
+  // when it hears of no fragment for a bounded time, with those unpacked that it has heard of.
+  // Never waits. adsmErrorNotSupported: there is no such kernel for these
+  // bytes, or not now.
+  adsmError_t (*begin)(const datatype::Layout& to, void* target, std::int64_t bytes,
+                       const void* ring, std::int64_t fragmentBytes, int slots, void** arrival);
+  // So many fragments are there, in all; how many are unpacked, whose slots may be filled again.
+  // Takes no lock and calls no driver.
+  std::int64_t (*arrived)(void* arrival, std::int64_t fragments);
+  // Whether the kernel has ended.
+  bool (*over)(void* arrival);
+  // Has it end with the fragments that it has heard of, waits for it, and says how it ended.
+  // *fragments: how many are unpacked. If that is all, it does not wait: the kernel has nothing
+  // left to write.
+  adsmError_t (*end)(void* arrival, std::int64_t* fragments);
+};
+
 // Thread-safe; all block.
 struct DeviceFunctions {
   // Memory of this process's device, until the process ends, that others may import.
@@ -84,6 +105,8 @@ struct DeviceFunctions {
   adsmError_t (*beginUnpack)(const datatype::Layout& to, void* target, const datatype::Layout& from,
                              const void* source, std::int64_t offset, std::int64_t bytes,
                              void** event) = nullptr;
+  // NULL: the device has no such kernel.
+  const ArrivalFunctions* arrivals = nullptr;
 
   // Of a call that has just returned that error.
   const char* causeOf(adsmError_t code) const {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace gmac::exchange::internal {
 namespace {
@@ -25,18 +26,20 @@ int64_t now() {
 
 DeviceReads::DeviceReads(const DeviceFunctions& device, TransferRecord& record,
                          const std::optional<AheadRing>& ring, const Layout& to, std::byte* target,
-                         const Layout& from, const std::byte* source)
+                         const Layout& from, const std::byte* source, int64_t arrivalLeast)
     : device_(device),
       record_(record),
       ring_(ring),
       to_(to),
       target_(target),
       from_(from),
-      source_(source) {}
+      source_(source),
+      mayArrive_(ring.has_value() && from.bytes() >= arrivalLeast) {}
 
 DeviceReads::~DeviceReads() { drain(); }
 
 void DeviceReads::drain() {
+  arriving_.reset();
   for (const Copy& copy : copies_) {
     (void)device_.end(copy.event);
   }
@@ -44,6 +47,12 @@ void DeviceReads::drain() {
 }
 
 Result<int64_t> DeviceReads::advance() {
+  if (std::exchange(mayArrive_, false)) {
+    arriving_ = Arriving::begin(device_, record_, *ring_, to_, target_, from_.bytes());
+  }
+  if (arriving_ != nullptr) {
+    return advanceArriving();
+  }
   Result<int64_t> arrived = complete();
   GMAC_TRY(arrived.status());
   while (copies_.size() < kCopies && submitted_ < from_.bytes()) {
@@ -54,6 +63,30 @@ Result<int64_t> DeviceReads::advance() {
     }
   }
   return *arrived > 0 ? arrived : complete();
+}
+
+Result<int64_t> DeviceReads::advanceArriving() {
+  const int64_t before = arrived_;
+  const Result<int64_t> unpacked = arriving_->advance();
+  if (!unpacked.ok()) {
+    arriving_.reset();
+    return unpacked;
+  }
+  note(*unpacked - before);
+  if (arriving_->over()) {
+    arriving_.reset();
+    submitted_ = arrived_;
+    arrivedByOneKernel_ = arrived_ == from_.bytes();
+  }
+  return arrived_ - before;
+}
+
+// So many more bytes have arrived.
+void DeviceReads::note(int64_t arrived) {
+  arrived_ += arrived;
+  if (arrived != 0) {
+    record_.aheadTaken.store(static_cast<std::uint64_t>(arrived_), std::memory_order_release);
+  }
 }
 
 // Ends copies that are over.
@@ -68,10 +101,7 @@ Result<int64_t> DeviceReads::complete() {
     }
     arrived += copy.bytes;
   }
-  arrived_ += arrived;
-  if (arrived > 0) {
-    record_.aheadTaken.store(static_cast<std::uint64_t>(arrived_), std::memory_order_release);
-  }
+  note(arrived);
   return arrived;
 }
 

@@ -7,8 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 
+#include "exchange/arriving.h"
 #include "exchange/device_functions.h"
 #include "exchange/shared_file.h"
 #include "gmac/base/status.h"
@@ -16,19 +18,14 @@
 
 namespace gmac::exchange::internal {
 
-// Where the receiver's device has what the sender packs ahead (packed_ahead.h).
-struct AheadRing {
-  const std::byte* address;
-  std::int64_t fragmentBytes;
-};
-
-// The copies of one message: all in one, or in fragments, two at a time. For one thread; all that
-// it is given outlives it.
+// The copies of one message: all in one; or what is packed ahead by one kernel, while it arrives,
+// or in fragments, two at a time. For one thread; all that it is given outlives it.
 class DeviceReads {
  public:
+  // `arrivalLeast`: bytes of the shortest message that one kernel unpacks while it arrives.
   DeviceReads(const DeviceFunctions& device, TransferRecord& record,
               const std::optional<AheadRing>& ring, const datatype::Layout& to, std::byte* target,
-              const datatype::Layout& from, const std::byte* source);
+              const datatype::Layout& from, const std::byte* source, std::int64_t arrivalLeast);
   // drain()
   ~DeviceReads();
   DeviceReads(const DeviceReads&) = delete;
@@ -38,6 +35,8 @@ class DeviceReads {
   Result<std::int64_t> advance();
   // Waits for the copies under way; nothing writes to the target after that.
   void drain();
+  // Whether one kernel has unpacked all of it.
+  bool arrivedByOneKernel() const { return arrivedByOneKernel_; }
 
  private:
   struct Copy {
@@ -45,6 +44,9 @@ class DeviceReads {
     std::int64_t bytes;
   };
   Result<std::int64_t> complete();
+  // Bytes of a message that arrives.
+  Result<std::int64_t> advanceArriving();
+  void note(std::int64_t arrived);
   // False: there is nothing to copy now.
   Result<bool> submitAll();
   Result<bool> submitFragment();
@@ -57,6 +59,9 @@ class DeviceReads {
   std::byte* const target_;
   const datatype::Layout& from_;
   const std::byte* const source_;
+  std::unique_ptr<Arriving> arriving_;  // before any copy
+  bool mayArrive_;                      // it has not begun
+  bool arrivedByOneKernel_ = false;
   std::deque<Copy> copies_;  // in their order
   std::int64_t submitted_ = 0;
   std::int64_t arrived_ = 0;

@@ -92,6 +92,7 @@ Result<std::unique_ptr<Exchange>> Exchange::open(const Job& job, const Options& 
   state->device = options.device;
   state->devicePayloads = options.devicePayloads;
   state->ahead = {options.aheadLeast, options.aheadFragment};
+  state->arrivalLeast = options.arrivalLeast;
   Result<Listener> listener = Listener::open(job);
   GMAC_TRY(listener.status());
   state->listener.emplace(std::move(*listener));

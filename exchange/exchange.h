@@ -253,10 +253,13 @@ struct Options {
   // Imports that this process keeps at a time; those in use are never given up for others.
   std::size_t maxImports = 64;
   // Messages of at least so many bytes, in pieces of less than 64, are packed ahead in device
-  // memory while another device copies them: in fragments, of which 4 have room at a time. The
+  // memory while another device copies them: in fragments, of which 8 have room at a time. The
   // memory is taken with the first such message and kept.
   std::int64_t aheadLeast = std::int64_t{16} << 20;
   std::int64_t aheadFragment = std::int64_t{4} << 20;
+  // Of these, messages of at least so many bytes are unpacked by one kernel while they arrive,
+  // where the receiver's device has one for their rows.
+  std::int64_t arrivalLeast = std::int64_t{16} << 20;
   // Layouts of others that this process keeps, to know them by their hash.
   std::size_t maxLayouts = 256;
   // Rings of pinned memory (Path::kPinned), each for messages to one process: the bytes of one, a

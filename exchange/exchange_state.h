@@ -38,6 +38,7 @@ struct Exchange::State {
   std::atomic<std::uint64_t> deviceNews{0};  // that anyIsFar is of
   std::atomic<bool> anyIsFar{false};
   internal::AheadOptions ahead{};
+  std::int64_t arrivalLeast = 0;  // see Options
   std::shared_ptr<internal::Exports> exports;
   std::size_t pinnedRingBytes = 0;
   std::shared_ptr<internal::PinnedRings> pinnedRings;

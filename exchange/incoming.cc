@@ -59,7 +59,7 @@ int64_t fillPieces(const Layout& layout, std::uintptr_t base, int64_t first, int
 Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
                    std::shared_ptr<PathCounters> counters, int sender, std::size_t record,
                    std::uint64_t id, std::byte* base, Copies copies, const DeviceFunctions* device,
-                   Layout to)
+                   int64_t arrivalLeast, Layout to)
     : peer_(std::move(peer)),
       imports_(std::move(imports)),
       counters_(std::move(counters)),
@@ -69,6 +69,7 @@ Incoming::Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
       base_(base),
       copies_(copies),
       device_(device),
+      arrivalLeast_(arrivalLeast),
       to_(std::move(to)) {}
 
 Incoming::~Incoming() {
@@ -155,7 +156,7 @@ Result<bool> Incoming::conclude() {
     return false;
   }
   if (letGo(false)) {
-    counters_->add(path_, bytes_);
+    counters_->add(path(), bytes_);
     return true;
   }
   if (over_) {
@@ -454,9 +455,11 @@ Result<int64_t> Incoming::step(int64_t most) {
       if (device_->begin != nullptr) {
         if (deviceReads_ == nullptr) {
           deviceReads_ = std::make_unique<DeviceReads>(*device_, record(), aheadRing_, to_, base_,
-                                                       *from_, mapped_);
+                                                       *from_, mapped_, arrivalLeast_);
         }
-        return deviceReads_->advance();
+        const Result<int64_t> arrived = deviceReads_->advance();
+        hasArrived_ = deviceReads_->arrivedByOneKernel();
+        return arrived;
       }
       GMAC_TRY(transferByDevice(*device_, to_, base_, *from_, mapped_, done_, most));
       return most;
@@ -467,6 +470,7 @@ Result<int64_t> Incoming::step(int64_t most) {
       return most;
     case Path::kRead:
       return read(most);
+    case Path::kArriving:
     case Path::kRing:
       break;
   }

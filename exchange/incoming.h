@@ -27,7 +27,8 @@ class Incoming {
  public:
   Incoming(std::shared_ptr<Peer> peer, std::shared_ptr<Imports> imports,
            std::shared_ptr<PathCounters> counters, int sender, std::size_t record, std::uint64_t id,
-           std::byte* base, Copies copies, const DeviceFunctions* device, datatype::Layout to);
+           std::byte* base, Copies copies, const DeviceFunctions* device, std::int64_t arrivalLeast,
+           datatype::Layout to);
   ~Incoming();
 
   // Reads what the sender says, once. Later it may be otherwise. `own`: the receiver's layout, if
@@ -35,7 +36,7 @@ class Incoming {
   // `left`: it needs its sender no more (Phase::kCopied).
   Status begin(LayoutTable& layouts, const SharedLayoutPtr& own, std::int64_t bytes, bool left);
   std::int64_t bytes() const { return bytes_; }
-  Path path() const { return path_; }
+  Path path() const { return path_ == Path::kDevice && hasArrived_ ? Path::kArriving : path_; }
   Result<bool> advance(std::int64_t most);
   const std::byte* packed() const;
   const std::byte* packedOnDevice() const;
@@ -91,6 +92,7 @@ class Incoming {
   std::byte* const base_;
   const Copies copies_;
   const DeviceFunctions* const device_;  // NULL: it copies no messages
+  const std::int64_t arrivalLeast_;
   const datatype::Layout to_;
   std::shared_ptr<const datatype::Layout> from_;
   std::optional<LayoutReader> parts_;  // of the layout, where from_ is one part of it
@@ -109,7 +111,8 @@ class Incoming {
   const std::byte* copy_ = nullptr;
   std::optional<AheadRing> aheadRing_;  // of kDevice
   std::unique_ptr<DeviceReads> deviceReads_;
-  PinnedView pinned_{};  // of kPinned
+  bool hasArrived_ = false;  // one kernel has unpacked all while it arrived
+  PinnedView pinned_{};      // of kPinned
   std::unique_ptr<RingDrain> drain_;
   Phase phase_ = Phase::kCollected;
   bool over_ = false;

@@ -19,8 +19,8 @@
 namespace gmac::exchange {
 
 const char* pathName(Path path) {
-  static constexpr const char* kNames[kPaths] = {"mapped", "read",   "ring",
-                                                 "device", "pinned", "copy"};
+  static constexpr const char* kNames[kPaths] = {"mapped", "read", "ring",    "device",
+                                                 "pinned", "copy", "arriving"};
   return kNames[static_cast<std::size_t>(path)];
 }
 
@@ -57,6 +57,7 @@ Result<Sending> Exchange::send(int rank, const std::byte* base, SharedLayoutPtr 
   if (layout == nullptr || options.fragmentBytes == 0 ||
       options.fragmentBytes % kFragmentUnit != 0 || options.fragments == 0 ||
       options.layoutPartBytes == 0 || options.path == Path::kCopy ||
+      options.path == Path::kArriving ||
       (options.path == Path::kMapped && options.file == kNoExport) ||
       (options.path == Path::kDevice && options.device == kNoExport) ||
       (options.path == Path::kPinned &&
@@ -233,7 +234,7 @@ Result<Receiving> Exchange::receive(int sender, ConstDescription description, st
   const internal::Copies copies(memory == Memory::kDevice ? state.copying() : nullptr);
   auto message = std::make_unique<internal::Incoming>(
       state.peers[static_cast<std::size_t>(sender)], state.imports, state.received, sender,
-      said.record, said.id, base, copies, state.copying(), layout);
+      said.record, said.id, base, copies, state.copying(), state.arrivalLeast, layout);
   if (const Status status = message->begin(*state.layouts, shared, said.bytes, found == copied);
       !status.ok()) {
     const std::string text = lastErrorText();

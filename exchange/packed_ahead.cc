@@ -16,8 +16,13 @@ constexpr auto kSlots = static_cast<int64_t>(TransferRecord::kAheadSlots);
 
 // Pieces from so many bytes on are loaded at nearly the link's rate.
 constexpr int64_t kLongPiece = 64;
-// Packed at a time: the next one begins when one ends.
-constexpr std::size_t kCopies = 2;
+// Packs under way at a time: the next one begins when one ends.
+constexpr std::size_t kPacks = 2;
+// The fragments of a pack, where so many slots are free: a shorter one takes the device less time
+// than the CPU takes to follow it with the next. The first ones are of one fragment, so that the
+// receiver begins soon.
+constexpr int64_t kMostOfPack = 2;
+static_assert(kSlots % kMostOfPack == 0);
 
 }  // namespace
 
@@ -52,39 +57,40 @@ PackedAhead::PackedAhead(std::shared_ptr<Outbox> outbox, const DeviceFunctions& 
   record_.aheadPiece = room.piece;
   record_.aheadOffset = room.offset;
   record_.aheadFragment = static_cast<std::uint64_t>(fragment);
-  advance();
+  // (One alone, so that the receiver hears of the message soon.)
+  (void)submit();
 }
 
 PackedAhead::~PackedAhead() {
   if (outbox_->inChild()) {
     return;
   }
-  for (const Fragment& fragment : packed_) {
-    (void)device_.end(fragment.event);
+  for (const Pack& pack : packs_) {
+    (void)device_.end(pack.event);
   }
   outbox_->giveDeviceRoomBack(room_);
 }
 
 void PackedAhead::advance() {
-  while (!packed_.empty() && device_.over(packed_.front().event)) {
-    const Fragment fragment = packed_.front();
-    packed_.pop_front();
-    if (const adsmError_t code = device_.end(fragment.event); code != adsmSuccess) {
+  while (!packs_.empty() && device_.over(packs_.front().event)) {
+    const Pack pack = packs_.front();
+    packs_.pop_front();
+    if (const adsmError_t code = device_.end(pack.event); code != adsmSuccess) {
       log(LogLevel::kInfo, "exchange: a message of {} bytes is not packed ahead: {}",
           layout_.bytes(), device_.causeOf(code));
       failed_ = true;
       continue;
     }
-    if (!failed_) {
-      record_.ahead[fragment.number % TransferRecord::kAheadSlots].store(fragment.number + 1,
-                                                                         std::memory_order_release);
+    for (std::uint64_t number = pack.first; !failed_ && number < pack.end; ++number) {
+      record_.ahead[number % TransferRecord::kAheadSlots].store(number + 1,
+                                                                std::memory_order_release);
     }
   }
-  while (!failed_ && packed_.size() < kCopies && submit()) {
+  while (!failed_ && packs_.size() < kPacks && submit()) {
   }
 }
 
-// The next fragment that the receiver needs, if its slot is free.
+// The next fragments that the receiver needs, if their slots are free.
 bool PackedAhead::submit() {
   const auto taken = static_cast<int64_t>(record_.aheadTaken.load(std::memory_order_acquire));
   if (taken < 0 || taken > layout_.bytes()) {
@@ -94,25 +100,31 @@ bool PackedAhead::submit() {
   next_ =
       std::max(next_, static_cast<std::uint64_t>((taken + fragmentBytes_ - 1) / fragmentBytes_));
   const int64_t offset = static_cast<int64_t>(next_) * fragmentBytes_;
-  if (offset >= layout_.bytes() || offset + fragmentBytes_ - taken > fragmentBytes_ * kSlots) {
+  const auto number = static_cast<int64_t>(next_);
+  const int64_t slot = number % kSlots;
+  // (Packs begin where they do not pass the ring's end.)
+  const int64_t count = std::min(number == 0 ? 1 : kMostOfPack - number % kMostOfPack,
+                                 (taken + fragmentBytes_ * kSlots - offset) / fragmentBytes_);
+  if (offset >= layout_.bytes() || count <= 0) {
     return false;
   }
-  const int64_t bytes = std::min(fragmentBytes_, layout_.bytes() - offset);
-  const std::uint64_t slot = next_ % TransferRecord::kAheadSlots;
+  const int64_t bytes = std::min(fragmentBytes_ * count, layout_.bytes() - offset);
   const auto line = Layout::make({}, {{-offset, offset + bytes}});
   void* event = nullptr;
   const auto begin = device_.beginPack != nullptr ? device_.beginPack : device_.begin;
-  const adsmError_t code =
-      line.ok() ? begin(*line, room_.address + slot * static_cast<std::uint64_t>(fragmentBytes_),
-                        layout_, base_, offset, bytes, &event)
-                : line.status().code();
+  const adsmError_t code = line.ok() ? begin(*line, room_.address + slot * fragmentBytes_, layout_,
+                                             base_, offset, bytes, &event)
+                                     : line.status().code();
   if (code != adsmSuccess) {
     log(LogLevel::kInfo, "exchange: a message of {} bytes is not packed ahead: {}", layout_.bytes(),
         line.ok() ? device_.causeOf(code) : lastErrorText());
     failed_ = true;
     return false;
   }
-  packed_.push_back({event, next_++});
+  const std::uint64_t end =
+      next_ + static_cast<std::uint64_t>((bytes + fragmentBytes_ - 1) / fragmentBytes_);
+  packs_.push_back({event, next_, end});
+  next_ = end;
   return true;
 }
 

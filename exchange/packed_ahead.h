@@ -31,7 +31,8 @@ struct AheadOptions {
 // The sender's part. For one thread at a time; the layout, the record and the functions outlive it.
 class PackedAhead {
  public:
-  // NULL: the message gains nothing by it, or there is no ring that the receiver reaches, now.
+  // Begins with the first fragment. NULL: the message gains nothing by it, or there is no ring that
+  // the receiver reaches, now.
   static std::unique_ptr<PackedAhead> begin(const std::shared_ptr<Outbox>& outbox,
                                             const DeviceFunctions& device, TransferRecord& record,
                                             const datatype::Layout& layout, const std::byte* base,
@@ -46,9 +47,11 @@ class PackedAhead {
   void advance();
 
  private:
-  struct Fragment {
+  // Of the fragments [first, end).
+  struct Pack {
     void* event;
-    std::uint64_t number;
+    std::uint64_t first;
+    std::uint64_t end;
   };
   PackedAhead(std::shared_ptr<Outbox> outbox, const DeviceFunctions& device, TransferRecord& record,
               const datatype::Layout& layout, const std::byte* base, std::int64_t fragment,
@@ -63,8 +66,8 @@ class PackedAhead {
   const std::byte* const base_;
   const std::int64_t fragmentBytes_;
   const Outbox::DeviceRoom room_;
-  std::deque<Fragment> packed_;  // under way, in their order
-  std::uint64_t next_ = 0;       // the fragment that is packed next
+  std::deque<Pack> packs_;  // under way, in their order
+  std::uint64_t next_ = 0;  // the fragment that is packed next
   bool failed_ = false;
 };
 

@@ -107,7 +107,7 @@ struct TransferRecord {
   std::uint32_t path;
   // Where fragments are packed ahead in device memory (packed_ahead.h): the piece, and bytes from
   // its start; and of a fragment. 0: nowhere.
-  static constexpr std::size_t kAheadSlots = 4;
+  static constexpr std::size_t kAheadSlots = 8;
   std::uint64_t aheadPiece;
   std::uint64_t aheadOffset;
   std::uint64_t aheadFragment;

@@ -30,15 +30,17 @@ namespace gmac::exchange {
 
 // By which way the bytes go.
 enum class Path {
-  kMapped,  // the receiver has the sender's memory file mapped
-  kRead,    // the receiver reads the sender's memory by process_vm_readv ("CMA")
-  kRing,    // the sender packs into fragments of shared memory, the receiver unpacks them
-  kDevice,  // the receiver's device has the sender's device memory imported, and copies from there
-  kPinned,  // the sender's device packs into a ring of pinned shared memory, over its bus, while
-            // the receiver's unpacks what is there, over its own
-  kCopy     // the sender has packed all of it into shared memory (Sending::leaveCopy)
+  kMapped,   // the receiver has the sender's memory file mapped
+  kRead,     // the receiver reads the sender's memory by process_vm_readv ("CMA")
+  kRing,     // the sender packs into fragments of shared memory, the receiver unpacks them
+  kDevice,   // the receiver's device has the sender's device memory imported, and copies from there
+  kPinned,   // the sender's device packs into a ring of pinned shared memory, over its bus, while
+             // the receiver's unpacks what is there, over its own
+  kCopy,     // the sender has packed all of it into shared memory (Sending::leaveCopy)
+  kArriving  // as kDevice, and one kernel of the receiver's device has unpacked all of it while the
+             // sender's packed it ahead; the sender knows it as kDevice
 };
-inline constexpr int kPaths = 6;
+inline constexpr int kPaths = 7;
 const char* pathName(Path path);
 
 // How the receiver comes to know the sender's layout, where a message has no room for it (more than
@@ -77,9 +79,9 @@ struct SendOptions {
   std::int64_t deviceOffset = 0;
   // Nothing: kDevice or kMapped if there is such an export that the receiver can be given, else
   // chosen by the layout, and kRing on a device. A file that the receiver cannot map it reads,
-  // where it may; what it can do neither with becomes kRing all the same. kCopy is none; kMapped
-  // and kRead are none of device memory, and kDevice and kPinned of no other. kPinned is never
-  // chosen: it takes a ring of Options::pinnedRingBytes, and there are few.
+  // where it may; what it can do neither with becomes kRing all the same. kCopy and kArriving are
+  // none; kMapped and kRead are none of device memory, and kDevice and kPinned of no other. kPinned
+  // is never chosen: it takes a ring of Options::pinnedRingBytes, and there are few.
   std::optional<Path> path = std::nullopt;
   // Of the ring; a multiple of 4096.
   std::size_t fragmentBytes = std::size_t{64} << 10;

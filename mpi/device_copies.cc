@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "gmac/api/adsm_datatype.h"
+#include "gmac/datatype/engine/arriving_bytes.h"
 #include "gmac/datatype/engine/lent_bytes.h"
 
 namespace gmac::mpi {
@@ -197,6 +198,30 @@ adsmError_t beginUnpack(const Layout& to, void* target, const Layout& from, cons
   const adsmError_t error = adsmUnpackWith(line, packed, bytes, ADSM_TYPE_1, &options);
   *event = made;
   return error;
+}
+
+adsmError_t beginArrival(const Layout& to, void* target, int64_t bytes, const void* ring,
+                         int64_t fragmentBytes, int slots, void** arrival) {
+  TypePtr type;
+  gmacArrival* made = nullptr;
+  adsmError_t error = Types::all().find(to, &type);
+  if (error == adsmSuccess) {
+    error = gmacUnpackArriving(target, type->get(), bytes, ring, fragmentBytes, slots, &made);
+  }
+  *arrival = made;
+  return error;
+}
+
+int64_t tellArrived(void* arrival, int64_t fragments) {
+  return gmacArrived(static_cast<gmacArrival*>(arrival), fragments);
+}
+
+bool arrivalIsOver(void* arrival) {
+  return gmacArrivalOver(static_cast<gmacArrival*>(arrival)) != 0;
+}
+
+adsmError_t endArrival(void* arrival, int64_t* fragments) {
+  return gmacEndArrival(static_cast<gmacArrival*>(arrival), fragments);
 }
 
 bool copyIsOver(void* event) { return adsmPackDone(static_cast<adsmPackEvent_t>(event)) != 0; }

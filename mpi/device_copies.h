@@ -27,6 +27,13 @@ adsmError_t beginPack(const datatype::Layout& to, void* target, const datatype::
 // device's is not asked of the driver, and the CPU copies nothing.
 adsmError_t beginUnpack(const datatype::Layout& to, void* target, const datatype::Layout& from,
                         const void* source, std::int64_t offset, std::int64_t bytes, void** event);
+// One kernel that unpacks what arrives in a ring (gmac/datatype/engine/arriving_bytes.h); see
+// ArrivalFunctions.
+adsmError_t beginArrival(const datatype::Layout& to, void* target, std::int64_t bytes,
+                         const void* ring, std::int64_t fragmentBytes, int slots, void** arrival);
+std::int64_t tellArrived(void* arrival, std::int64_t fragments);
+bool arrivalIsOver(void* arrival);
+adsmError_t endArrival(void* arrival, std::int64_t* fragments);
 bool copyIsOver(void* event);
 adsmError_t endCopy(void* event);
 

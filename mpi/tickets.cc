@@ -80,6 +80,8 @@ std::uint64_t identity() {
   return hash(std::as_bytes(std::span(device.bus)));
 }
 
+constexpr exchange::ArrivalFunctions kArrivals{&beginArrival, &tellArrived, &arrivalIsOver,
+                                               &endArrival};
 // The runtime's device, where it has memory that other processes reach.
 constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &gmacImportDeviceMemory,
@@ -98,7 +100,8 @@ constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &adsmLastErrorString,
                                             &gmacPinMemory,
                                             &gmacUnpinMemory,
-                                            &beginUnpack};
+                                            &beginUnpack,
+                                            &kArrivals};
 static_assert(exchange::kHandleBytes == GMAC_MEMORY_HANDLE_BYTES);
 static_assert(kLeastOnDevice >= std::int64_t{kBytes});
 
@@ -472,10 +475,14 @@ Status finish(exchange::Receiving& receiving) {
 }  // namespace
 
 Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout,
-               exchange::Memory memory) {
+               exchange::Memory memory, exchange::Path* path) {
   auto receiving = begin(ticket, base, layout, memory);
   GMAC_TRY(receiving.status());
-  return finish(*receiving);
+  GMAC_TRY(finish(*receiving));
+  if (path != nullptr) {
+    *path = receiving->path();
+  }
+  return {};
 }
 
 Status receivePiece(const Ticket& ticket, std::byte* piece) {

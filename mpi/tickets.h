@@ -159,8 +159,9 @@ bool isTransfer(const Ticket& ticket);
 // goes by the ring, and meanwhile serves this process's own transfers. An error's message says why
 // the bytes are worth nothing.
 // `memory`: what the base is; kDevice: device memory that the runtime's device reaches, or objects.
+// *path: which way the message went, once all is there. NULL: nobody asks.
 Status receive(const Ticket& ticket, std::byte* base, const datatype::Layout& layout,
-               exchange::Memory memory = exchange::Memory::kHost);
+               exchange::Memory memory = exchange::Memory::kHost, exchange::Path* path = nullptr);
 // The same to one piece of device memory, as long as the payload, that the runtime's device
 // reaches: does what gmacOpenDeviceMemory() does beforehand, and takes less time where the payload
 // is one piece of memory that is imported here.

@@ -116,6 +116,7 @@ void Reception::restart() {
   packed_ = {};
   isHeld_ = false;
   reread_.reset();
+  isArriving_ = false;
   payloadBytes_ = -1;
   code_ = MPI_SUCCESS;
   reason_.clear();
@@ -167,10 +168,12 @@ std::optional<tickets::Ticket> Reception::ticketIn(const MPI_Status& status) {
 bool Reception::redeemByDevice(const tickets::Ticket& ticket, const datatype::Layout& layout) {
   payloadBytes_ = ticket.payloadBytes;
   const Stopwatch watch(whyPacked(ticket), payloadBytes_);
-  const bool received =
-      tickets::receive(ticket, side_->elements()->address(), layout, exchange::Memory::kDevice)
-          .ok();
+  exchange::Path path{};
+  const bool received = tickets::receive(ticket, side_->elements()->address(), layout,
+                                         exchange::Memory::kDevice, &path)
+                            .ok();
   const std::chrono::nanoseconds took = watch.time();
+  isArriving_ = received && path == exchange::Path::kArriving;
   if (!received) {
     reason_ = lastErrorText();
   } else if (ticket.isPinned && !tickets::importFor(ticket)) {
@@ -371,11 +374,13 @@ bool Reception::arrived(const MPI_Status& status) {
   const std::optional<tickets::Ticket> ticket =
       fragmented_.has_value() ? fragmented_ : ticketIn(status);
   if (ticket.has_value()) {
-    tickets::trace(ticket->fragmentBytes > 0      ? "receive: fragments"
-                   : tickets::isTransfer(*ticket) ? "receive: transfer"
-                                                  : "receive: ticket",
+    const bool isRedeemed = redeem(*ticket);
+    tickets::trace(ticket->fragmentBytes > 0       ? "receive: fragments"
+                   : !tickets::isTransfer(*ticket) ? "receive: ticket"
+                   : isArriving_                   ? "receive: transfer, unpacked as it arrived"
+                                                   : "receive: transfer",
                    ticket->payloadBytes);
-    return redeem(*ticket);
+    return isRedeemed;
   }
   if (!side_.has_value()) {
     return true;

@@ -105,6 +105,7 @@ class Reception {
   StagingMemory packed_;                         // of fragments, where they do not go to the buffer
   std::unique_ptr<FragmentedReceive> incoming_;  // NULL: none are to come
 
+  bool isArriving_ = false;         // exchange::Path::kArriving
   std::int64_t payloadBytes_ = -1;  // a ticket's
   int code_ = MPI_SUCCESS;
   std::string reason_;

@@ -221,6 +221,78 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
   }
 }
 
+// The fake driver runs a kernel when it is asked about it, so that the rest of the message does not
+// arrive meanwhile: the kernel unpacks what is there, ends by itself, and the rest goes as without
+// it.
+TEST(ExchangeOverTheDriver, AKernelThatHearsNoMoreOfAMessageEndsByItself) {
+  using datatype::Layout;
+  static constexpr exchange::ArrivalFunctions kArrivals{&mpi::beginArrival, &mpi::tellArrived,
+                                                        &mpi::arrivalIsOver, &mpi::endArrival};
+  static constexpr exchange::DeviceFunctions kArriving = [] {
+    exchange::DeviceFunctions functions = kCopying;
+    functions.beginPack = &mpi::beginPack;
+    functions.arrivals = &kArrivals;
+    return functions;
+  }();
+  constexpr std::size_t kMemory = std::size_t{2} << 20;
+  constexpr std::int64_t kRows = 20000;
+  Team team(2);
+  team.start([&](const Job& job) {
+    fake_cuda::standIn(&fake_cuda::packImage());
+    Board& board = team.board();
+    exchange::Options options{.device = &kArriving, .devicePieceBytes = kPiece};
+    options.aheadLeast = options.arrivalLeast = 8 * kRows;
+    options.aheadFragment = 8192;
+    const auto exchange = testing::met(board, job, options);
+    std::byte* const memory = allocate(kMemory);
+    const Layout from = *Layout::make({{kRows, 32}}, {{0, 8}});
+    const Layout to = *Layout::make({{kRows, 24}}, {{0, 8}});
+    std::vector<unsigned char> bytes(kMemory);
+    const auto byteAt = [](std::size_t at) {
+      return static_cast<unsigned char>(at * 13 + at / 256);
+    };
+    exchange::ExportId id = exchange::kNoExport;
+    if (job.rank == 0) {
+      for (std::size_t at = 0; at < kMemory; ++at) bytes[at] = byteAt(at);
+      CHECK_THAT(gmacCopyToDevice(memory, bytes.data(), kMemory) == adsmSuccess);
+      const Result<exchange::ExportId> made = exchange->exportDevice(memory, kMemory);
+      CHECK_THAT(made.ok() && exchange->offer(*made, 1).ok());
+      id = *made;
+    }
+    for (int round = 0; round < 4; ++round) {
+      if (job.rank == 0) {
+        Result<exchange::Sending> sending = exchange->send(1, memory, exchange::shareLayout(from),
+                                                           {.onDevice = true, .device = id});
+        CHECK_THAT(sending.ok());
+        std::array<std::byte, exchange::kDescriptionBytes> description;
+        sending->describe(description);
+        testing::post(board, 0, 1, description);
+        CHECK_THAT(*sending->wait(std::chrono::seconds(60)));
+        continue;
+      }
+      std::vector<unsigned char> expected(kMemory, 0xa5);
+      CHECK_THAT(gmacCopyToDevice(memory, expected.data(), kMemory) == adsmSuccess);
+      Result<exchange::Receiving> receiving =
+          exchange->receive(0, testing::fetch(board, 0, 1), memory, to, Memory::kDevice);
+      CHECK_THAT(receiving.ok());
+      for (bool done = false; !done;) {
+        const Result<bool> now = receiving->advance();
+        CHECK_THAT(now.ok());
+        done = *now;
+        ::usleep(50);  // the sender packs meanwhile
+      }
+      for (std::size_t at = 0; at < 8 * kRows; ++at) {
+        expected[at / 8 * 24 + at % 8] = byteAt(at / 8 * 32 + at % 8);
+      }
+      CHECK_THAT(gmacCopyFromDevice(bytes.data(), memory, kMemory) == adsmSuccess);
+      CHECK_THAT(bytes == expected);
+    }
+    // (The first message brings the ring to the receiver.)
+    CHECK_THAT(job.rank == 0 || fake_cuda::arrivalKernels > 0);
+  });
+  EXPECT_EQ(team.end(), "");
+}
+
 // A message that the receiver's copy engine takes from the sender's memory: no kernel of either.
 // With `refused`, the engine does not take it, and a kernel does.
 void takesByEngine(const datatype::Layout& to, const datatype::Layout& from, const char* call,

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -212,7 +213,11 @@ inline int copiesBegun = 0;
 inline int packsBegun = 0;
 inline int unpacksBegun = 0;
 
-inline bool nothingIsLater() { return laterCopies.empty() && laterPacks.empty(); }
+inline int arrivalsUnderWay = 0;
+
+inline bool nothingIsLater() {
+  return laterCopies.empty() && laterPacks.empty() && arrivalsUnderWay == 0;
+}
 
 inline adsmError_t beginIn(Queue& queue, const datatype::Layout& to, void* target,
                            const datatype::Layout& from, const void* source, std::int64_t offset,
@@ -267,6 +272,85 @@ inline adsmError_t end(void* event) {
   return copy->result;
 }
 
+// A kernel that unpacks what arrives: a fragment in each call that tells of some. It ends by itself
+// after `arrivalEndsAfter` fragments, or when it hears of none for `arrivalPatience`, and has ended
+// when that was asked `asksBeforeOver` times.
+struct Arrival {
+  datatype::Layout to;
+  void* target;
+  std::int64_t bytes;
+  const std::byte* ring;
+  std::int64_t fragmentBytes;
+  std::int64_t slots;
+  int asks;
+  std::int64_t there = 0;
+  std::int64_t unpacked = 0;
+  std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
+};
+inline std::chrono::milliseconds arrivalPatience{2};
+inline constexpr std::int64_t kNever = std::int64_t{1} << 40;
+inline std::int64_t arrivalEndsAfter = kNever;
+inline adsmError_t arrivalError = adsmSuccess;  // of its beginning
+inline adsmError_t arrivalEndError = adsmSuccess;
+inline int arrivalsBegun = 0;
+
+inline adsmError_t beginArrival(const datatype::Layout& to, void* target, std::int64_t bytes,
+                                const void* ring, std::int64_t fragmentBytes, int slots,
+                                void** arrival) {
+  if (blowFalls()) {
+    return refuse("the kernel of what arrives");
+  }
+  if (arrivalError != adsmSuccess) {
+    return fail(arrivalError, "the device has its reasons").code();
+  }
+  ++arrivalsBegun;
+  ++arrivalsUnderWay;
+  *arrival = new Arrival{
+      to, target, bytes, static_cast<const std::byte*>(ring), fragmentBytes, slots, asksBeforeOver};
+  return adsmSuccess;
+}
+inline bool unpackOne(Arrival& arrival) {
+  const std::int64_t first = arrival.unpacked * arrival.fragmentBytes;
+  if (arrival.unpacked == std::min(arrival.there, arrivalEndsAfter) || first >= arrival.bytes) {
+    return false;
+  }
+  const std::int64_t bytes = std::min(arrival.fragmentBytes, arrival.bytes - first);
+  const std::byte* const slot =
+      behind(arrival.ring) + arrival.unpacked % arrival.slots * arrival.fragmentBytes;
+  const datatype::Layout line = *datatype::Layout::make({}, {{-first, arrival.bytes}});
+  datatype::transfer(arrival.to, behind(arrival.target), line, slot, first, bytes);
+  ++arrival.unpacked;
+  return true;
+}
+inline std::int64_t arrived(void* arrival, std::int64_t fragments) {
+  auto& kernel = *static_cast<Arrival*>(arrival);
+  // Else it would unpack what is not there, or what it has not unpacked would be lost.
+  CHECK_THAT(fragments >= kernel.there && fragments <= kernel.unpacked + kernel.slots);
+  if (fragments != kernel.there) kernel.heard = std::chrono::steady_clock::now();
+  kernel.there = fragments;
+  (void)unpackOne(kernel);
+  return kernel.unpacked;
+}
+inline bool arrivalIsOver(void* arrival) {
+  auto& kernel = *static_cast<Arrival*>(arrival);
+  const bool hearsNothing = std::chrono::steady_clock::now() - kernel.heard > arrivalPatience;
+  return (kernel.unpacked * kernel.fragmentBytes >= kernel.bytes ||
+          kernel.unpacked == arrivalEndsAfter || hearsNothing) &&
+         kernel.asks-- <= 0;
+}
+inline adsmError_t endArrival(void* arrival, std::int64_t* fragments) {
+  const std::unique_ptr<Arrival> kernel(static_cast<Arrival*>(arrival));
+  --arrivalsUnderWay;
+  while (unpackOne(*kernel)) {
+  }
+  *fragments = kernel->unpacked;
+  if (blowFalls()) {
+    return refuse("the end of what arrives");
+  }
+  return arrivalEndError == adsmSuccess ? adsmSuccess
+                                        : fail(arrivalEndError, "the kernel has crashed").code();
+}
+
 // Ranges that are pinned, by their starts.
 inline std::map<void*, std::size_t> pinnedRanges;
 inline int pinsMade = 0;
@@ -294,6 +378,8 @@ inline adsmError_t unpin(void* memory, std::size_t bytes) {
 
 }  // namespace device
 
+inline constexpr exchange::ArrivalFunctions kArrivals{&device::beginArrival, &device::arrived,
+                                                      &device::arrivalIsOver, &device::endArrival};
 inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
                                                    &device::importMemory,
                                                    &device::copyTo,
@@ -311,7 +397,8 @@ inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
                                                    &lastErrorText,
                                                    &device::pin,
                                                    &device::unpin,
-                                                   &device::beginUnpack};
+                                                   &device::beginUnpack,
+                                                   &kArrivals};
 // One that copies no messages.
 inline constexpr exchange::DeviceFunctions kOldDevice{
     &device::exportMemory, &device::importMemory, &device::copyTo,

@@ -51,8 +51,9 @@ Options optionsWith(const DeviceFunctions* device) {
 }
 
 // Short pieces of messages of so many bytes and more are packed ahead.
-Options aheadOptions(int64_t least) {
+Options aheadOptions(int64_t least, int64_t arrivalLeast = INT64_MAX) {
   Options options = optionsWith(&kDevice);
+  options.arrivalLeast = arrivalLeast;
   options.aheadLeast = least;
   options.aheadFragment = 4096;
   return options;
@@ -69,14 +70,19 @@ ExportId exportedArena(Exchange& exchange, std::byte* arena, int rank) {
 
 enum class Hindrance { kNone, kImportsAreRefused, kReceiversDeviceCopiesNothing };
 
-// Rank 0 sends, from device memory or the CPU's, and rank 1 receives to either. `ahead`: messages
-// of short pieces are packed ahead, by devices that take their time.
-void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
+enum class Ahead { kNothing, kInFragments, kByOneKernel };
+
+// Rank 0 sends, from device memory or the CPU's, and rank 1 receives to either. `how`: messages of
+// short pieces are packed ahead, by devices that take their time, and unpacked in fragments, or by
+// one kernel, which may end by itself.
+void exchangeRandomly(Hindrance hindrance, long steps, Ahead how = Ahead::kNothing) {
   Team team(2);
   team.start([&](const Job& job) {
     Board& board = team.board();
     const bool simple = hindrance == Hindrance::kReceiversDeviceCopiesNothing && job.rank == 1;
-    const Options made = ahead ? aheadOptions(1500) : optionsWith(simple ? &kOldDevice : &kDevice);
+    const bool ahead = how != Ahead::kNothing;
+    const Options made = ahead ? aheadOptions(1500, how == Ahead::kByOneKernel ? 1 : INT64_MAX)
+                               : optionsWith(simple ? &kOldDevice : &kDevice);
     std::mt19937_64 delays(static_cast<std::uint64_t>(job.rank) + seedOr(1));
     const auto exchange = met(board, job, made);
     refusesImports = hindrance == Hindrance::kImportsAreRefused && job.rank == 1;
@@ -98,6 +104,8 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
       const int64_t most =
           below(random, 2) == 0 ? message.from.layout.bytes() : 1 + below(random, about);
       device::asksBeforeOver = ahead ? static_cast<int>(delays() % 4) : 0;
+      device::arrivalEndsAfter =
+          delays() % 3 == 0 ? static_cast<int64_t>(delays() % 5) : device::kNever;
       if (job.rank == 0) {
         SendOptions options;
         options.onDevice = fromDevice;
@@ -125,10 +133,11 @@ void exchangeRandomly(Hindrance hindrance, long steps, bool ahead = false) {
             receiveRightly(board, *exchange, message, toDevice ? arena : plain.data(),
                            toDevice ? exchange::Memory::kDevice : exchange::Memory::kHost, most);
         const bool byDevice = fromDevice && isExported && !leaves && hindrance == Hindrance::kNone;
-        CHECK_THAT((path == Path::kDevice) == byDevice);
+        CHECK_THAT((path == Path::kDevice || path == Path::kArriving) == byDevice);
       }
     }
     CHECK_THAT(device::nothingIsLater() && (job.rank == 1 || (device::packsBegun > 0) == ahead));
+    CHECK_THAT((device::arrivalsBegun > 0) == (job.rank == 1 && how == Ahead::kByOneKernel));
     const exchange::Statistics statistics = exchange->statistics();
     const auto& device = statistics.paths[static_cast<int>(Path::kDevice)];
     const auto& ring = statistics.paths[static_cast<int>(Path::kRing)];
@@ -149,7 +158,11 @@ TEST(DeviceMessages, RandomOnesArriveByEveryPath) {
 }
 
 TEST(DeviceMessages, RandomOnesArriveWhenTheyArePackedAhead) {
-  exchangeRandomly(Hindrance::kNone, 800, /*ahead=*/true);
+  exchangeRandomly(Hindrance::kNone, 800, Ahead::kInFragments);
+}
+
+TEST(DeviceMessages, RandomOnesAreUnpackedByOneKernelWhileTheyArrive) {
+  exchangeRandomly(Hindrance::kNone, 800, Ahead::kByOneKernel);
 }
 
 // Rows of 8 bytes, which the sender packs ahead as long as it is there, and the receiver loads
@@ -178,7 +191,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
         CHECK_THAT(*sending.wait(kPatience) && sending.path() == Path::kDevice);
         const int packed = sender == Sender::kFails ? 0 : device::packsBegun - begun;
         CHECK_THAT((packed > 0) == (round > 0 && sender != Sender::kFails));
-        CHECK_THAT(sender != Sender::kLeaves || packed == 2);
+        CHECK_THAT(sender != Sender::kLeaves || packed == 1);
         transferError = adsmSuccess;
       } else {
         std::memset(behind(arena), 0, 8 * kRows);
@@ -209,7 +222,7 @@ TEST(DeviceMessages, AReceiverDoesNotDependOnWhatIsPackedAhead) {
 // Each sends to the other. The first has copies under way that do not end.
 TEST(DeviceMessages, PacksDoNotWaitForTheCopiesOfOtherMessages) {
   constexpr int64_t kRows = 20000;
-  constexpr int kRing = 4;  // fragments (Options::aheadFragment)
+  constexpr int kPacks = 5;  // of a ring of fragments (Options::aheadFragment)
   runTeam(2, [&](Board& board, const Job& job) {
     const int other = 1 - job.rank;
     const auto exchange = met(board, job, aheadOptions(8 * kRows));
@@ -239,7 +252,7 @@ TEST(DeviceMessages, PacksDoNotWaitForTheCopiesOfOtherMessages) {
       const int packed = device::packsBegun;
       post(board, job.rank, other, described(*sending));
       for (int i = 0; i < 10; ++i) CHECK_THAT(!*sending->advance());
-      CHECK_THAT(round == 0 || device::packsBegun - packed == kRing);
+      CHECK_THAT(round == 0 || device::packsBegun - packed == kPacks);
       if (job.rank == 1) {
         arrive(board, 1);
         await(board, 2, round + 1);

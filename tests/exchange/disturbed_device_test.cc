@@ -57,18 +57,24 @@ constexpr int kStreaming = 5;
 bool reached(Board& board, int step) { return board.steps[step].load() > 0; }
 
 // Which way the messages of a test go; set before its processes start.
-enum class Way { kExported, kPinned, kLeft };  // kLeft: in pinned memory that holds all of it
+enum class Way {
+  kExported,
+  kArriving,  // as kExported; one kernel unpacks what is packed ahead
+  kPinned,
+  kLeft  // in pinned memory that holds all of it
+};
 Way way = Way::kExported;
-bool isPinned() { return way != Way::kExported; }
+bool isPinned() { return way == Way::kPinned || way == Way::kLeft; }
 
-constexpr const char* kWayNames[] = {"Exported", "Pinned", "Left"};
+constexpr const char* kWayNames[] = {"Exported", "Arriving", "Pinned", "Left"};
 
 exchange::Options options() {
   exchange::Options made{.hostBytes = std::size_t{4} << 20, .device = &kDevice};
   made.devicePieceBytes = std::size_t{64} << 10;
   // (All messages but the first one or two are packed ahead.)
   made.aheadLeast = kRows * kRow;
-  made.aheadFragment = 8192;
+  made.aheadFragment = 4096;
+  if (way == Way::kArriving) made.arrivalLeast = kRows * kRow;
   // Half of a message, or two.
   made.pinnedRingBytes = std::size_t{way == Way::kLeft ? 128U : 32U} << 10;
   return made;
@@ -146,7 +152,7 @@ void playFailure(Board& board, const Job& job, int victim, int number) {
     Description description{};
     Description answer{};
     if (job.rank == 0) {
-      if (id == exchange::kNoExport && way == Way::kExported) {
+      if (id == exchange::kNoExport && !isPinned()) {
         const Result<ExportId> made = exchange->exportDevice(arena, kArena);
         id = made.ok() && exchange->offer(*made, 1).ok() ? *made : exchange::kNoExport;
       }
@@ -229,7 +235,8 @@ TEST_P(DisturbedDevice, CallsThatFailAreToldOrMadeUpForAndTheMemoryIsFree) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DisturbedDevice,
-                         ::testing::Values(Way::kExported, Way::kPinned, Way::kLeft),
+                         ::testing::Values(Way::kExported, Way::kArriving, Way::kPinned,
+                                           Way::kLeft),
                          [](const auto& info) {
                            return std::string(kWayNames[static_cast<int>(info.param)]);
                          });
@@ -325,7 +332,7 @@ void playBlow(Board& board, const Job& job, const Blow& blow) {
     deviceBlow = {blow.how, blow.call};
   }
   ExportId id = exchange::kNoExport;
-  if (job.rank == 0 && way == Way::kExported) {
+  if (job.rank == 0 && !isPinned()) {
     const Result<ExportId> made = exchange->exportDevice(arena, kArena);
     CHECK_THAT(made.ok() && exchange->offer(*made, 1).ok());
     id = *made;
@@ -422,7 +429,7 @@ TEST_P(DisturbedDeviceBlows, AtAnyMomentLeaveTheMemoryFree) {
 INSTANTIATE_TEST_SUITE_P(
     All, DisturbedDeviceBlows,
     ::testing::Combine(::testing::Values(How::kKilled, How::kStopped),
-                       ::testing::Values(Way::kExported, Way::kPinned, Way::kLeft)),
+                       ::testing::Values(Way::kExported, Way::kArriving, Way::kPinned, Way::kLeft)),
     [](const auto& info) {
       return std::string(std::get<How>(info.param) == How::kKilled ? "Killed" : "Stopped") +
              kWayNames[static_cast<int>(std::get<Way>(info.param))];
