@@ -73,19 +73,25 @@ Status Arriving::end() {
 }
 
 Result<int64_t> Arriving::advance() {
-  while (there_ < std::min(fragments_, unpacked_ + kSlots) && isThere(there_)) {
+  const int64_t before = unpacked_ + there_;
+  while (!noMore_ && there_ < std::min(fragments_, unpacked_ + kSlots) && isThere(there_)) {
     ++there_;
   }
-  const int64_t before = unpacked_;
   unpacked_ = device_.arrivals->arrived(arrival_, there_);
   const int64_t time = now();
-  if (unpacked_ != before) {
+  if (unpacked_ + there_ != before) {
     changed_ = time;
+  }
+  const int64_t waited = time - changed_;
+  if (!noMore_ && there_ == unpacked_ && there_ != fragments_ &&
+      waited > (there_ == 0 ? device_.arrivals->mostWaitForFirst : device_.arrivals->mostWait)) {
+    noMore_ = true;
+    device_.arrivals->noMore(arrival_);
   }
   if (unpacked_ == fragments_) {
     GMAC_TRY(end());
-  } else if (time - changed_ > kAskEvery) {
-    changed_ = time;
+  } else if (noMore_ || waited > kAskEvery) {
+    changed_ = noMore_ || there_ == unpacked_ ? changed_ : time;
     if (device_.arrivals->over(arrival_)) {
       GMAC_TRY(end());
       log(LogLevel::kInfo, "exchange: {} of {} fragments of a message are unpacked one by one",

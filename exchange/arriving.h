@@ -63,6 +63,7 @@ class Arriving {
   void* arrival_;  // NULL: it is over
   std::int64_t there_ = 0;
   std::int64_t unpacked_ = 0;  // fragments, as there_
+  bool noMore_ = false;        // the kernel has been told to end
   std::int64_t changed_;       // when; nanoseconds
 };
 

@@ -42,12 +42,18 @@ struct ArrivalFunctions {
   // So many fragments are there, in all; how many are unpacked, whose slots may be filled again.
   // Takes no lock and calls no driver.
   std::int64_t (*arrived)(void* arrival, std::int64_t fragments);
+  // No more than those will be told of: the kernel ends with them. As arrived().
+  void (*noMore)(void* arrival);
   // Whether the kernel has ended.
   bool (*over)(void* arrival);
   // Has it end with the fragments that it has heard of, waits for it, and says how it ended.
   // *fragments: how many are unpacked. If that is all, it does not wait: the kernel has nothing
   // left to write.
   adsmError_t (*end)(void* arrival, std::int64_t* fragments);
+  // While the sender has nothing ready for so many nanoseconds, of the first fragment and of a
+  // later one, the kernel is told to end: the sender computes, perhaps.
+  std::int64_t mostWaitForFirst = 110'000;
+  std::int64_t mostWait = 300'000;
 };
 
 // Thread-safe; all block.

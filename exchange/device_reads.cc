@@ -76,6 +76,7 @@ Result<int64_t> DeviceReads::advanceArriving() {
   if (arriving_->over()) {
     arriving_.reset();
     submitted_ = arrived_;
+    waited_ = kMostWait;  // for the sender, as that has
     arrivedByOneKernel_ = arrived_ == from_.bytes();
   }
   return arrived_ - before;

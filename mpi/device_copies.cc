@@ -216,6 +216,8 @@ int64_t tellArrived(void* arrival, int64_t fragments) {
   return gmacArrived(static_cast<gmacArrival*>(arrival), fragments);
 }
 
+void tellNoMoreArrives(void* arrival) { gmacNoMoreArrives(static_cast<gmacArrival*>(arrival)); }
+
 bool arrivalIsOver(void* arrival) {
   return gmacArrivalOver(static_cast<gmacArrival*>(arrival)) != 0;
 }

@@ -32,6 +32,7 @@ adsmError_t beginUnpack(const datatype::Layout& to, void* target, const datatype
 adsmError_t beginArrival(const datatype::Layout& to, void* target, std::int64_t bytes,
                          const void* ring, std::int64_t fragmentBytes, int slots, void** arrival);
 std::int64_t tellArrived(void* arrival, std::int64_t fragments);
+void tellNoMoreArrives(void* arrival);
 bool arrivalIsOver(void* arrival);
 adsmError_t endArrival(void* arrival, std::int64_t* fragments);
 bool copyIsOver(void* event);

@@ -80,8 +80,8 @@ std::uint64_t identity() {
   return hash(std::as_bytes(std::span(device.bus)));
 }
 
-constexpr exchange::ArrivalFunctions kArrivals{&beginArrival, &tellArrived, &arrivalIsOver,
-                                               &endArrival};
+constexpr exchange::ArrivalFunctions kArrivals{&beginArrival, &tellArrived, &tellNoMoreArrives,
+                                               &arrivalIsOver, &endArrival};
 // The runtime's device, where it has memory that other processes reach.
 constexpr exchange::DeviceFunctions kDevice{&gmacExportDeviceMemory,
                                             &gmacImportDeviceMemory,

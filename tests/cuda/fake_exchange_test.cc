@@ -227,6 +227,7 @@ TEST(ExchangeOverTheDriver, RowsGoFromDeviceMemoryToDeviceMemory) {
 TEST(ExchangeOverTheDriver, AKernelThatHearsNoMoreOfAMessageEndsByItself) {
   using datatype::Layout;
   static constexpr exchange::ArrivalFunctions kArrivals{&mpi::beginArrival, &mpi::tellArrived,
+                                                        &mpi::tellNoMoreArrives,
                                                         &mpi::arrivalIsOver, &mpi::endArrival};
   static constexpr exchange::DeviceFunctions kArriving = [] {
     exchange::DeviceFunctions functions = kCopying;

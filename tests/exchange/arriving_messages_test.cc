@@ -182,6 +182,42 @@ TEST(ArrivingMessages, ASenderThatPacksNoMoreIsNotWaitedFor) {
   });
 }
 
+// Before its first fragment is there, and after some of them; although the kernel has patience.
+TEST(ArrivingMessages, AKernelIsToldToEndWhereTheSenderIsElsewhere) {
+  static constexpr exchange::ArrivalFunctions kSoon{&device::beginArrival,
+                                                    &device::arrived,
+                                                    &device::noMoreArrives,
+                                                    &device::arrivalIsOver,
+                                                    &device::endArrival,
+                                                    1'000'000,
+                                                    1'000'000};
+  static constexpr exchange::DeviceFunctions kImpatient = [] {
+    exchange::DeviceFunctions functions = kDevice;
+    functions.arrivals = &kSoon;
+    return functions;
+  }();
+  for (const int packs : {0, 5}) {
+    runTeam(2, [packs](Board& board, const Job& job) {
+      Options impatient = options();
+      impatient.device = &kImpatient;
+      Pair pair(board, job, impatient);
+      if (job.rank == 0) {
+        Sending sending = pair.sent();
+        while (device::packsBegun < packs) CHECK_THAT(!*sending.advance());
+        await(board, 1, 1);
+        CHECK_THAT(*sending.wait(kPatience));
+        return;
+      }
+      Receiving receiving = pair.received();
+      finish(receiving);
+      arrive(board, 1);
+      CHECK_THAT(isRight(pair.arena()) && receiving.path() == Path::kDevice);
+      CHECK_THAT(device::arrivalsBegun == 1 && device::arrivalsToldToEnd == 1);
+      CHECK_THAT(device::nothingIsLater());
+    });
+  }
+}
+
 TEST(ArrivingMessages, WithoutAKernelTheyAreCopiedInFragments) {
   runTeam(2, [&](Board& board, const Job& job) {
     Pair pair(board, job, options());

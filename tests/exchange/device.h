@@ -285,6 +285,7 @@ struct Arrival {
   int asks;
   std::int64_t there = 0;
   std::int64_t unpacked = 0;
+  bool noMore = false;
   std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
 };
 inline std::chrono::milliseconds arrivalPatience{2};
@@ -331,11 +332,17 @@ inline std::int64_t arrived(void* arrival, std::int64_t fragments) {
   (void)unpackOne(kernel);
   return kernel.unpacked;
 }
+inline int arrivalsToldToEnd = 0;
+inline void noMoreArrives(void* arrival) {
+  static_cast<Arrival*>(arrival)->noMore = true;
+  ++arrivalsToldToEnd;
+}
 inline bool arrivalIsOver(void* arrival) {
   auto& kernel = *static_cast<Arrival*>(arrival);
   const bool hearsNothing = std::chrono::steady_clock::now() - kernel.heard > arrivalPatience;
   return (kernel.unpacked * kernel.fragmentBytes >= kernel.bytes ||
-          kernel.unpacked == arrivalEndsAfter || hearsNothing) &&
+          kernel.unpacked == arrivalEndsAfter || hearsNothing ||
+          (kernel.noMore && kernel.unpacked == kernel.there)) &&
          kernel.asks-- <= 0;
 }
 inline adsmError_t endArrival(void* arrival, std::int64_t* fragments) {
@@ -378,8 +385,10 @@ inline adsmError_t unpin(void* memory, std::size_t bytes) {
 
 }  // namespace device
 
-inline constexpr exchange::ArrivalFunctions kArrivals{&device::beginArrival, &device::arrived,
-                                                      &device::arrivalIsOver, &device::endArrival};
+// (However busy the machine is, the sender has its time.)
+inline constexpr exchange::ArrivalFunctions kArrivals{
+    &device::beginArrival, &device::arrived, &device::noMoreArrives, &device::arrivalIsOver,
+    &device::endArrival,   device::kNever,   device::kNever};
 inline constexpr exchange::DeviceFunctions kDevice{&device::exportMemory,
                                                    &device::importMemory,
                                                    &device::copyTo,

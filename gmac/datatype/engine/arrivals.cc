@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "gmac/accel/devices.h"
 #include "gmac/datatype/engine/placement.h"
 #include "gmac/datatype/engine/submit_using.h"
 #include "gmac/datatype/layout/touched.h"
@@ -33,10 +34,18 @@ Status Arrivals::makeMemory() {
   }
   auto pinned = device_.accelerator().allocatePinned(sizeof(ArrivalWords));
   GMAC_TRY(pinned.status());
-  auto state = device_.allocate(sizeof(ArrivalState));  // reads as 0
-  if (!state.ok()) {
+  const auto state = device_.allocate(sizeof(ArrivalState));  // reads as 0
+  Status made = state.status();
+  // (Blocks count there: over a bus that might not be atomic.)
+  accel::Devices* const devices = device_.accelerator().devices();
+  if (made.ok() && devices != nullptr && devices->homeOf(accel::DeviceAddress{*state}) != 0) {
+    device_.free(*state, sizeof(ArrivalState));
+    made = fail(adsmErrorNotSupported, "{} has no room for the counters of arriving messages",
+                device_.accelerator().deviceName());
+  }
+  if (!made.ok()) {
     device_.accelerator().freePinned(*pinned, sizeof(ArrivalWords));
-    return state.status();
+    return made;
   }
   words_ = new (*pinned) ArrivalWords{};
   state_ = *state;
@@ -48,7 +57,7 @@ Status Arrivals::begin(const Operation& unpack, std::int64_t fragmentBytes, std:
     return fail(adsmErrorNotSupported, "the device unpacks another message while it arrives");
   }
   const Status launched = launch(unpack, fragmentBytes, slots);
-  if (!launched.ok()) {
+  if (!launched.ok() && !abandoned_) {
     used_.store(false, std::memory_order_release);
   }
   return launched;
@@ -63,26 +72,28 @@ Status Arrivals::launch(const Operation& unpack, std::int64_t fragmentBytes, std
   ArrivalJob job;
   job.bytes = unpack.bytes;
   if (multiprocessors_ != 0 && onDevice && device_.accelerator().kernelsReachPinned()) {
-    GMAC_TRY(makeMemory());
     job.strided = placement.deviceStrided();
     job.ring = placement.devicePacked(0);
     job.fragmentBytes = fragmentBytes;
     job.slots = slots;
-    job.words = reinterpret_cast<std::uint64_t>(words_);
-    job.state = state_;
     job.firstPatience = kFirstPatience;
     job.patience = kPatience;
   }
-  const auto made = makeArrivalLaunch(unpack.prepared->plan(), job);
+  auto made = makeArrivalLaunch(unpack.prepared->plan(), job);
   if (!made) {
     return fail(adsmErrorNotSupported,
                 "no kernel of {} unpacks {} bytes while they arrive in {} slots of {}",
                 device_.accelerator().deviceName(), unpack.bytes, slots, fragmentBytes);
   }
+  GMAC_TRY(makeMemory());
+  made->params.words = reinterpret_cast<std::uint64_t>(words_);
+  made->params.state = state_;
   *words_ = ArrivalWords{};
   slots_ = slots;
   fragments_ = made->params.fragments;
-  unpacked_ = 0;
+  there_ = unpacked_ = 0;
+  last_ = false;
+  plain_ = placement.stridedPlain();
   std::vector<coherence::DeviceRange> ranges;
   if (placement.stridedShared()) {
     for (const Bounds& range : touched(unpack.layout(), 0, unpack.bytes, kReleaseGap)) {
@@ -90,9 +101,16 @@ Status Arrivals::launch(const Operation& unpack, std::int64_t fragmentBytes, std
           {unpack.strided + range.first, static_cast<std::size_t>(range.last - range.first), true});
     }
   }
+  bool submitted = false;
   auto ticket = submitUsing(device_, unpack.stream, ranges, [&](accel::Commands& commands) {
-    return device_.launch(commands, *made, multiprocessors_ + 1);
+    const Status launched = device_.launch(commands, *made, multiprocessors_ + 1);
+    submitted = launched.ok();
+    return launched;
   });
+  if (!ticket.ok() && submitted) {
+    noMore();
+    abandoned_ = true;
+  }
   GMAC_TRY(ticket.status());
   ticket_ = *ticket;
   return {};
@@ -110,19 +128,31 @@ std::int64_t Arrivals::countUnpacked() {
 std::int64_t Arrivals::arrived(std::int64_t fragments) {
   (void)countUnpacked();
   // (A fragment that is said to be there before its slot is free would be counted with another.)
-  const auto there = static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(fragments, 0, std::min(fragments_, unpacked_ + slots_)));
-  std::atomic_ref(words_->arrived).store(arrivedWord(there, false), std::memory_order_release);
+  if (!last_) {
+    tell(static_cast<std::uint32_t>(
+        std::clamp<std::int64_t>(fragments, 0, std::min(fragments_, unpacked_ + slots_))));
+  }
   return unpacked_;
+}
+
+void Arrivals::tell(std::uint32_t fragments) {
+  there_ = fragments;
+  std::atomic_ref(words_->arrived).store(arrivedWord(fragments, last_), std::memory_order_release);
+}
+
+void Arrivals::noMore() {
+  last_ = true;
+  tell(there_);
 }
 
 bool Arrivals::over() { return device_.accelerator().done(ticket_); }
 
 Result<std::int64_t> Arrivals::end() {
-  // (A kernel that has unpacked all looks at no word any more, and the next one runs after it.)
+  // (A kernel that has unpacked all looks at no word any more, and the next one runs after it.
+  // Where the CPU or another device has the bytes, only its end says that they are there.)
   Status ended;
-  if (countUnpacked() != fragments_) {
-    std::atomic_ref(words_->arrived).fetch_or(1, std::memory_order_release);
+  if (countUnpacked() != fragments_ || !plain_) {
+    noMore();
     ended = device_.accelerator().wait(ticket_);
   }
   const std::int64_t unpacked = countUnpacked();

@@ -34,6 +34,8 @@ class Arrivals {
   Status begin(const Operation& unpack, std::int64_t fragmentBytes, std::uint32_t slots);
   // So many fragments have arrived; how many are unpacked.
   std::int64_t arrived(std::int64_t fragments);
+  // No more than those will.
+  void noMore();
   bool over();
   // Has the kernel end, and waits for it, unless it has unpacked all; how many fragments are
   // unpacked.
@@ -42,6 +44,7 @@ class Arrivals {
  private:
   Status launch(const Operation& unpack, std::int64_t fragmentBytes, std::uint32_t slots);
   Status makeMemory();
+  void tell(std::uint32_t fragments);
   std::int64_t countUnpacked();
 
   Device& device_;
@@ -51,7 +54,11 @@ class Arrivals {
   std::uint64_t state_ = 0;
   std::uint32_t slots_ = 0;
   std::uint32_t fragments_ = 0;
+  std::uint32_t there_ = 0;
   std::uint32_t unpacked_ = 0;
+  bool last_ = false;       // no more come
+  bool plain_ = false;      // the unpacked bytes lie in the device's own memory, and nowhere else
+  bool abandoned_ = false;  // a kernel may run of which no end can be known
   accel::Ticket ticket_;
 };
 

@@ -53,6 +53,8 @@ int64_t gmacArrived(gmacArrival* arrival, int64_t fragments) {
   return of(arrival).arrived(fragments);
 }
 
+void gmacNoMoreArrives(gmacArrival* arrival) { of(arrival).noMore(); }
+
 int gmacArrivalOver(gmacArrival* arrival) {
   return gmac::uncancelled([&] { return of(arrival).over() ? 1 : 0; });
 }

@@ -37,6 +37,9 @@ ADSM_API adsmError_t gmacUnpackArriving(void* target, adsmType_t type, int64_t b
  * unpacked: their slots may be filled again. A few loads and a store. */
 ADSM_API int64_t gmacArrived(gmacArrival* arrival, int64_t fragments);
 
+/* No more fragments than those will be there: the kernel ends with them. A store. */
+ADSM_API void gmacNoMoreArrives(gmacArrival* arrival);
+
 /* Whether the kernel has ended, with all fragments or by itself. Asks the driver. */
 ADSM_API int gmacArrivalOver(gmacArrival* arrival);
 

@@ -102,6 +102,7 @@ __device__ __forceinline__ void countChunk(const ArrivalParams& p, std::uint32_t
   const std::uint32_t slot = fragment % p.slots;
   __threadfence();  // the block's loads from the slot come before the count
   if (atomicAdd(&state->chunks[slot], 1U) + 1 == chunksOf(p, fragment)) {
+    __threadfence();  // and so do all other blocks' loads and stores of this fragment
     state->chunks[slot] = 0;
     storeWord(&words->unpacked[slot], fragment + 1);
   }

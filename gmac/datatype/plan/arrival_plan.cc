@@ -7,11 +7,17 @@
 #include "gmac/datatype/plan/device_numbers.h"
 
 namespace gmac::datatype {
+namespace {
+
+// The widest words of a kernel, in bytes.
+constexpr std::int64_t kMaxWidth = 16;
+
+}  // namespace
 
 std::optional<ArrivalLaunch> makeArrivalLaunch(const DevicePlan& plan, const ArrivalJob& job) {
   const std::int64_t chunk = std::min(job.fragmentBytes, std::int64_t{kArrivalChunkBytes});
   if (plan.shape() != Shape::kRows1 || job.slots == 0 || job.slots > kMaxArrivalSlots ||
-      chunk <= 0 || job.fragmentBytes % chunk != 0 || job.bytes <= 0 ||
+      chunk <= 0 || job.fragmentBytes % chunk != 0 || chunk % kMaxWidth != 0 || job.bytes <= 0 ||
       job.bytes > plan.layout().bytes()) {
     return std::nullopt;
   }
