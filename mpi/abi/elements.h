@@ -65,7 +65,8 @@ class Elements {
   bool extend(const void* buffer, MPI_Count count, MPI_Datatype datatype);
 
   const Type& type() const { return *type_; }
-  bool needStaging() const { return needsStaging(buffer_, count_, handle_); }
+  // (By what is known of the datatype, which the application may have freed.)
+  bool needStaging() const { return needsStaging(buffer_, span()); }
   // The size of the payload.
   std::int64_t bytes() const { return count_ * type_->size; }
   // Packs all elements, each part on the side where it is current; ordered after all kernel calls
@@ -139,7 +140,7 @@ class Elements {
   void* buffer_ = nullptr;
   bool fromBottom_ = false;  // displacements are addresses
   std::int64_t count_ = 0;
-  MPI_Datatype handle_{};
+  MPI_Datatype handle_{};  // to be compared alone: the application may have freed it
   TypePtr type_;
   bool onDevice_ = false;   // all of it in memory of a device that is no shared object
   bool wasShared_ = false;  // a byte was of a shared object

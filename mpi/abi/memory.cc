@@ -17,10 +17,10 @@ constinit const StagingMemory::Pinning kPinning = {
 
 Where whereSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype,
                 gmacDevicePlace* place) {
-  if (buffer == MPI_IN_PLACE) {
-    return Where::kPlain;
-  }
-  const Span span = spanOf(count, datatype);
+  return buffer == MPI_IN_PLACE ? Where::kPlain : whereLies(buffer, spanOf(count, datatype), place);
+}
+
+Where whereLies(const void* buffer, const Span& span, gmacDevicePlace* place) {
   if (span.empty()) {
     return Where::kPlain;
   }

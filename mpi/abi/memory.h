@@ -24,6 +24,8 @@ enum class Where {
 // Of `count` elements at `buffer`. kPlain for arguments that MPI refuses, and for MPI_IN_PLACE.
 // `place`: of the first of them, where they are kOnDevice.
 Where whereSlow(const void* buffer, MPI_Count count, MPI_Datatype datatype, gmacDevicePlace* place);
+// Of the bytes of a span.
+Where whereLies(const void* buffer, const Span& span, gmacDevicePlace* place);
 inline Where whereIs(const void* buffer, MPI_Count count, MPI_Datatype datatype,
                      gmacDevicePlace* place) {
   return mayNeedStaging() ? whereSlow(buffer, count, datatype, place) : Where::kPlain;
@@ -35,6 +37,10 @@ inline Where whereIs(const void* buffer, MPI_Count count, MPI_Datatype datatype)
 // Whether MPI must not touch them.
 inline bool needsStaging(const void* buffer, MPI_Count count, MPI_Datatype datatype) {
   return whereIs(buffer, count, datatype) != Where::kPlain;
+}
+inline bool needsStaging(const void* buffer, const Span& span) {
+  gmacDevicePlace unused;
+  return mayNeedStaging() && whereLies(buffer, span, &unused) != Where::kPlain;
 }
 
 // Whether a span lies in device memory that belongs to no shared object. kMixed: only one end of it

@@ -27,6 +27,7 @@ int started(const OperationPtr& operation, const char*) {
   return MPI_SUCCESS;
 }
 int started(const OperationPtr& operation, const char* call, MPI_Request* request) {
+  if (operation->isLate) (void)real().Win_flush(operation->target, operation->window);
   // One handle may stand for all that were complete at once.
   int done = 0;
   if (real().Request_get_status(*request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done != 0) {
@@ -138,6 +139,16 @@ int put(const void* origin, Count count, MPI_Datatype type, int target, MPI_Aint
       [&] { return forward(out.address(), out.datatype()); }, plainly, request...);
 }
 
+// Whether MPI_Rget is complete before all is there. (MPICH 4.0, which asks the target to pack a
+// derived type. Its epoch lets the call wait for that.)
+bool isLate([[maybe_unused]] MPI_Datatype targetType) {
+#ifdef OPEN_MPI
+  return false;
+#else
+  return targetType != MPI_DATATYPE_NULL && denseSize(targetType) == 0;
+#endif
+}
+
 // Get, Rget. A buffer may have room for more than is fetched: MPI is then told of what is fetched.
 // (MPICH 4.0 fills all of a contiguous buffer, from beyond what is to be fetched.)
 template <Layer layer, auto call, typename Count, typename... Request>
@@ -156,6 +167,7 @@ int get(void* origin, Count count, MPI_Datatype type, int target, MPI_Aint place
     return plainly();
   }
   const auto operation = std::make_shared<Operation>(window, target);
+  operation->isLate = isLate(targetType);
   OriginBuffer& in = operation->result;
   const Ready ready =
       prepareResult(*operation, OriginBuffer::Form::kPacked, origin, count, type, request...);

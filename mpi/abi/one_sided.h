@@ -81,6 +81,7 @@ class Operation : public Pending {
 
   const MPI_Win window;
   const int target;
+  bool isLate = false;  // MPI completes its request before it has fetched all
   OriginBuffer origin;
   OriginBuffer compared;  // of MPI_Compare_and_swap
   OriginBuffer result;    // of operations that fetch

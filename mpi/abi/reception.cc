@@ -57,6 +57,7 @@ Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype da
       datatype_(datatype),
       communicator_(communicator),
       peers_(std::move(peers)),
+      ends_(ends),
       attended_(ends == Ends::kInTheCall) {
   if (staged) {
     side_.emplace(true, buffer, count, datatype, false);
@@ -67,8 +68,13 @@ Reception::Reception(bool staged, void* buffer, MPI_Count count, MPI_Datatype da
   mayGetFragments_ = tickets::anyTakesFragments() && count > 0 && datatype != MPI_DATATYPE_NULL &&
                      real().Type_size_x(datatype, &size) == MPI_SUCCESS && size > 0 &&
                      count <= PTRDIFF_MAX / size && tickets::goesInFragments(count * size);
-  if (peers_ != nullptr && ends == Ends::kLater && count > 0 && datatype != MPI_DATATYPE_NULL &&
-      isDerived(datatype)) {
+  if (ends_ == Ends::kLater) keepType();
+}
+
+// A ticket may come to plain memory when the application has freed the datatype.
+void Reception::keepType() {
+  if (peers_ != nullptr && !side_.has_value() && !elements_.has_value() && count_ > 0 &&
+      datatype_ != MPI_DATATYPE_NULL && isDerived(datatype_)) {
     (void)prepareElements();
   }
 }
@@ -79,6 +85,7 @@ Reception::Reception(PlainReceive& receive, MPI_Comm communicator, Ends ends)
       datatype_(receive.datatype),
       communicator_(communicator),
       peers_(receive.peers),
+      ends_(ends),
       attended_(ends == Ends::kInTheCall) {
   if (receive.isStaged()) {
     side_.emplace(buffer_, count_, datatype_, std::move(receive.staged),
@@ -107,6 +114,7 @@ void Reception::receives(const Held& held) {
   tag_ = held.tag;
   reread_ = held.reread;
   peers_ = held.peers;
+  if (ends_ == Ends::kLater) keepType();
 }
 
 void Reception::restart() {

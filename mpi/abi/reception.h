@@ -77,6 +77,7 @@ class Reception {
   std::optional<tickets::Ticket> ticketIn(const MPI_Status& status);
   bool mayHold(const MPI_Status& status) const;
   bool prepareElements();
+  void keepType();
   bool redeem(const tickets::Ticket& ticket);
   bool redeemTransfer(const tickets::Ticket& ticket);
   void beginFragments(const tickets::Ticket& ticket);
@@ -89,6 +90,7 @@ class Reception {
   MPI_Datatype datatype_;
   MPI_Comm communicator_;
   PeersPtr peers_;
+  const Ends ends_;
   std::optional<Side> side_;          // of memory that MPI is not given
   std::optional<Elements> elements_;  // of plain memory, when they are needed
 

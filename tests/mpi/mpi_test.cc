@@ -843,6 +843,22 @@ TEST_P(Mpi, RequestsEndAsInPlainMemoryAndOtherCallsAreRefusedByName) {
   }
 }
 
+// Of messages, persistent and partitioned ones, collectives, operations on windows and transfers of
+// files; the latter two are the same without tickets.
+TEST_P(Mpi, TypesThatAreFreedAtOnceLiveAsLongAsWhatNamesThem) {
+  const std::vector<std::string> messages = {
+      "isend",       "issend",   "unexpected", "orphaned",  "persistent",
+      "partitioned", "sendrecv", "collective", "broadcast", "persistent_collective"};
+  for (const Variables& way : kWays) {
+    const bool tickets = &way == &kWays[1];
+    const ProgramEnd end =
+        run(2, "freed_types", tickets ? std::vector<std::string>() : messages, withoutWindows(way));
+    EXPECT_EQ(end.exitStatus, 0) << end.seen();
+    EXPECT_THAT(end.output, EndsWith("freed types are right\n"));
+  }
+  SKIP_WITHOUT_WINDOWS();
+}
+
 TEST_P(Mpi, AnErrorHandlerThatThrowsLeavesNoRequestAndNoTicketBehind) {
   const std::string file = ::testing::TempDir() + "gmac_mpi_throwing_" + GetParam() + ".json";
   for (Variables way : kWays) {
