@@ -139,19 +139,22 @@ bool SeparateWindow::publishPart(Part part, std::string* reason) {
 }
 
 bool SeparateWindow::collectPart(Part part, std::string* reason) {
-  *reason = "no memory for what other processes have written to the window";
+  std::string failure = "no memory for what other processes have written to the window";
   const std::lock_guard guard(lock_);
   const bool lost = !lives();
   bool anyLost = false;
   const bool collected = public_.collect(
       part.first, part.bytes, [&](std::span<const ByteRun> runs, const std::byte* values) {
         anyLost = anyLost || lost;
-        return lost || write(runs, values, reason);
+        return lost || write(runs, values, &failure);
       });
   if (anyLost) {
-    *reason =
+    failure =
         "the window's memory was freed, and what other processes have written there since "
         "is lost: free the window first";
+  }
+  if (!collected || anyLost) {
+    *reason = std::move(failure);
   }
   return collected && !anyLost;
 }

@@ -40,8 +40,8 @@ class Mpi : public ::testing::TestWithParam<std::string> {
   // The program of this folder, with libgmac_mpi.so.
   ProgramEnd run(int ranks, const std::string& program, const std::vector<std::string>& arguments,
                  const Variables& variables = {},
-                 const std::vector<std::string>& launcherOptions = {}) const {
-    std::vector<std::string> words = mpirun(GetParam(), ranks);
+                 const std::vector<std::string>& launcherOptions = {}, int seconds = 120) const {
+    std::vector<std::string> words = mpirun(GetParam(), ranks, seconds);
     words.insert(words.end(), launcherOptions.begin(), launcherOptions.end());
     words.insert(words.end(), {fs::absolute("tools/gmac/gmac").string(), "run", "--mpi", "--",
                                fs::absolute("tests/mpi/" + program + "_" + GetParam()).string()});
@@ -291,6 +291,82 @@ TEST_P(Mpi, ARankIsKilledAnywhereAndNothingOfTheJobIsLeft) {
     }
   }
   EXPECT_EQ(filesInSharedMemory(), "");
+}
+
+constexpr int kLimitReached = 124;
+// A job with a process that is killed ends in so many seconds, however busy the machine is.
+constexpr int kSecondsAfterADeath = 60;
+const std::vector<std::string> kPhasesOfMessages = {
+    "before_ticket", "packing",        "after_ticket", "fragments",
+    "after_message", "before_receive", "unpacking",    "received_fragments"};
+const std::vector<std::string> kPhasesOfCollectives = {"collective", "incomplete_collective"};
+const std::vector<std::string> kPhasesOfWindows = {"fence", "lock"};
+
+// In a chosen phase: before a ticket and after it, in the middle of a payload on either side, in a
+// collective, in an epoch. Nothing is left in the temporary directory either.
+TEST_P(Mpi, ARankIsKilledInEveryPhaseAndNothingOfTheJobIsLeft) {
+  std::vector<std::string> phases = kPhasesOfMessages;
+  phases.insert(phases.end(), kPhasesOfCollectives.begin(), kPhasesOfCollectives.end());
+  if (noWindows().empty()) {
+    phases.insert(phases.end(), kPhasesOfWindows.begin(), kPhasesOfWindows.end());
+  }
+  for (const std::string& phase : phases) {
+    const std::string job = GetParam() + "_" + phase + "_" + std::to_string(::getpid());
+    // (Open MPI puts sockets there, whose names have room for some 100 letters.)
+    const fs::path folder = fs::path("/tmp") / ("gmac_" + job);
+    fs::create_directory(folder);
+    const ProgramEnd end =
+        run(3, "death_phases", {phase}, {{"GMAC_TEST_JOB", job}, {"TMPDIR", folder.string()}}, {},
+            kSecondsAfterADeath);
+    EXPECT_NE(end.exitStatus, 0) << phase;
+    EXPECT_NE(end.exitStatus, kLimitReached) << phase << ": " << end.seen();
+    EXPECT_THAT(end.errors, Not(HasSubstr("FAILED"))) << phase;
+    EXPECT_EQ(processesWith("GMAC_TEST_JOB=" + job), "") << phase;
+    EXPECT_TRUE(fs::is_empty(folder)) << phase << ": " << *fs::directory_iterator(folder);
+    fs::remove_all(folder);
+  }
+  EXPECT_EQ(filesInSharedMemory(), "");
+}
+
+// The call that needs it fails, and says so; messages of other memory go on, and the job ends.
+TEST_P(Mpi, ARanksDeviceIsKilledInACallAndTheJobGoesOn) {
+  for (const std::string phase : {"packing", "unpacking", "collective", "fence"}) {
+    if (phase == "fence" && !noWindows().empty()) continue;
+    const std::string job = GetParam() + "_device_" + phase + "_" + std::to_string(::getpid());
+    const ProgramEnd end = run(3, "death_phases", {phase, "device"}, {{"GMAC_TEST_JOB", job}}, {},
+                               kSecondsAfterADeath);
+    EXPECT_EQ(end.exitStatus, 0) << phase << ": " << end.seen() << end.errors;
+    EXPECT_EQ(end.output, "went on\n") << phase;
+    EXPECT_THAT(end.errors, HasSubstr("rank 1: gmac: MPI_")) << phase;
+    EXPECT_THAT(end.errors, HasSubstr("the host accelerator is gone: its device process "))
+        << phase;
+    EXPECT_THAT(end.errors, Not(HasSubstr("no memory"))) << phase;
+    EXPECT_EQ(processesWith("GMAC_TEST_JOB=" + job), "") << phase;
+  }
+}
+
+// What gmac itself waits for: the receiver of a ticket whose sender is no more, and its sender.
+// (Without tickets, and before one has come, nobody tells MPI.)
+TEST_P(MpiAfterADeath, ThePeerOfAKilledRankIsToldByItsOwnCall) {
+  const struct {
+    const char* phase;
+    const char* says;
+    bool mayArrive = false;  // the sender has left a copy for a receiver that it took for late
+  } deaths[] = {
+      {"after_ticket", "gmac: MPI_Recv: exchange: the process of rank 1 has ended"},
+      {"fragments", "gmac: MPI_Recv: exchange: the process of rank 1 has ended"},
+      {"after_message", "success"},
+      {"unpacking", "gmac: MPI_Send: exchange: the process of rank 1 has ended", true},
+      {"received_fragments", "gmac: MPI_Send: exchange: the process of rank 1 has ended", true}};
+  for (const auto& death : deaths) {
+    const ProgramEnd end =
+        run(3, "death_phases", {death.phase, "survives"}, {{"GMAC_MPI_TICKETS", "1"}},
+            {"--enable-recovery"}, kSecondsAfterADeath);
+    EXPECT_NE(end.exitStatus, kLimitReached) << death.phase << ": " << end.seen();
+    if (!death.mayArrive || end.output != "rank 0: success\n") {
+      EXPECT_THAT(end.output, HasSubstr(std::string("rank 0: ") + death.says)) << death.phase;
+    }
+  }
 }
 
 // Read by the receiver where the kernel lets it; else packed on the way.
