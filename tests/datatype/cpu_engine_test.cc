@@ -6,6 +6,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -197,6 +198,52 @@ TEST(CpuEngine, CopiesBlocksOfEveryWidth) {
       }
     }
   }
+}
+
+// Around the number of words that one move takes.
+TEST(CpuEngine, CopiesEverySecondWord) {
+  std::mt19937_64 random(testSeed());
+  for (const int64_t width : {4, 8}) {
+    for (const int64_t columns : {1, 7, 8, 9, 15, 16, 17, 31, 33, 40, 64, 71}) {
+      SCOPED_TRACE(std::to_string(columns) + " of width " + std::to_string(width));
+      for (const Subject& subject :
+           {subjectOf({{columns, 2 * width}}, {{3, width}}),
+            subjectOf({{3, 2 * width * columns + 5}, {columns, 2 * width}}, {{0, width}})}) {
+        const std::size_t all = subject.offsets.size();
+        expectPart(random, subject, 0, all, {});
+        for (int k = 0; k < 8; ++k) {
+          const std::size_t from = random() % all;
+          expectPart(random, subject, from, from + random() % (all - from + 1), {});
+        }
+      }
+    }
+  }
+}
+
+// What lies between two words is in a page that nobody may touch, before the first one or after the
+// last.
+TEST(CpuEngine, TouchesNothingBetweenWords) {
+  constexpr std::size_t kPage = 4096;
+  auto* const pages = static_cast<std::byte*>(
+      ::mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  ASSERT_EQ(::mprotect(pages, kPage, PROT_NONE), 0);
+  ASSERT_EQ(::mprotect(pages + 2 * kPage, kPage, PROT_NONE), 0);
+  for (const int64_t width : {4, 8}) {
+    for (const int64_t columns : {8, 16, 32, 64}) {
+      const auto layout = Layout::make({{columns, 2 * width}}, {{0, width}});
+      ASSERT_TRUE(layout.ok()) << lastErrorText();
+      Bytes packed(static_cast<std::size_t>(columns * width), std::byte{7});
+      for (std::byte* const base : {pages + kPage, pages + 2 * kPage - (2 * columns - 1) * width}) {
+        std::memset(pages + kPage, 1, kPage);
+        unpack(*layout, base, packed.data(), 0, columns * width, {});
+        Bytes again(packed.size());
+        pack(*layout, again.data(), base, 0, columns * width, {});
+        EXPECT_TRUE(again == packed) << columns << " of width " << width;
+      }
+    }
+  }
+  ::munmap(pages, 3 * kPage);
 }
 
 // Columns of row-major matrices, which are copied in tiles: sizes around a tile's, both signs.

@@ -204,6 +204,90 @@ __attribute__((target("avx512f"))) void copyLines(typename Sides<kDirection>::Pa
     }
   }
 }
+
+#define GMAC_AVX512 __attribute__((target("avx512f")))
+// Every second word of a line or two, by moves that neither read nor write those between: others
+// may write these meanwhile, and the last one may be in a page that is not to be touched.
+template <std::size_t kBytes>
+struct EverySecond;
+template <>
+struct EverySecond<8> {
+  // (g++ 12 warns of the forms without a mask, which begin with a register that is not set.)
+  static constexpr __mmask8 kAll = 0xff;
+  GMAC_AVX512 static __m512i load(const std::byte* from) {
+    return _mm512_maskz_loadu_epi64(0x55, from);
+  }
+  GMAC_AVX512 static void store(std::byte* to, __m512i words) {
+    _mm512_mask_storeu_epi64(to, 0x55, words);
+  }
+  GMAC_AVX512 static __m512i join(__m512i first, __m512i second) {
+    const __m512i order = _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_epi64(first, order, second);
+  }
+  GMAC_AVX512 static __m512i lowerHalf(__m512i words) {
+    return _mm512_maskz_permutexvar_epi64(kAll, _mm512_set_epi64(3, 3, 2, 2, 1, 1, 0, 0), words);
+  }
+  GMAC_AVX512 static __m512i upperHalf(__m512i words) {
+    return _mm512_maskz_permutexvar_epi64(kAll, _mm512_set_epi64(7, 7, 6, 6, 5, 5, 4, 4), words);
+  }
+};
+template <>
+struct EverySecond<4> {
+  static constexpr __mmask16 kAll = 0xffff;
+  GMAC_AVX512 static __m512i load(const std::byte* from) {
+    return _mm512_maskz_loadu_epi32(0x5555, from);
+  }
+  GMAC_AVX512 static void store(std::byte* to, __m512i words) {
+    _mm512_mask_storeu_epi32(to, 0x5555, words);
+  }
+  GMAC_AVX512 static __m512i join(__m512i first, __m512i second) {
+    const __m512i order =
+        _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    return _mm512_permutex2var_epi32(first, order, second);
+  }
+  GMAC_AVX512 static __m512i lowerHalf(__m512i words) {
+    return _mm512_maskz_permutexvar_epi32(
+        kAll, _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0), words);
+  }
+  GMAC_AVX512 static __m512i upperHalf(__m512i words) {
+    return _mm512_maskz_permutexvar_epi32(
+        kAll, _mm512_set_epi32(15, 15, 14, 14, 13, 13, 12, 12, 11, 11, 10, 10, 9, 9, 8, 8), words);
+  }
+};
+
+// Columns of words with a word between each two, such as one half of an array of pairs; others are
+// copyPlane()'s.
+template <Direction kDirection, std::size_t kBytes>
+GMAC_AVX512 void copyEverySecond(typename Sides<kDirection>::Packed packed,
+                                 typename Sides<kDirection>::Plain plain, const Plane& plane,
+                                 CopyFunction copy) {
+  using Words = EverySecond<kBytes>;
+  constexpr std::size_t kLine = sizeof(__m512i);
+  constexpr auto kWords = static_cast<std::int64_t>(kLine / kBytes);  // of two lines
+  if (plane.stride != 2 * static_cast<std::int64_t>(kBytes)) {
+    copyPlane<kDirection, kBytes>(packed, plain, plane, copy);
+    return;
+  }
+  Plane rest = plane;
+  for (std::int64_t row = 0; row < plane.rows; ++row) {
+    auto place = plain + row * plane.pitch;
+    auto next = packed + row * plane.packedPitch;
+    for (rest.columns = plane.columns; rest.columns >= kWords; rest.columns -= kWords) {
+      if constexpr (kDirection == Direction::kPack) {
+        const __m512i words = Words::join(Words::load(place), Words::load(place + kLine));
+        _mm512_storeu_si512(next, words);
+      } else {
+        const __m512i words = _mm512_loadu_si512(next);
+        Words::store(place, Words::lowerHalf(words));
+        Words::store(place + kLine, Words::upperHalf(words));
+      }
+      next += kLine;
+      place += 2 * kLine;
+    }
+    copyRow<kDirection, kBytes, false>(next, place, rest, copy);
+  }
+}
+#undef GMAC_AVX512
 #endif
 
 // Blocks of a list that are asked for ahead: the processor cannot foresee where they lie.
@@ -239,9 +323,13 @@ struct Copies {
   // `bytes`: of every block, or 0 where they differ.
   static Copies of(std::int64_t bytes) {
 #if defined(__x86_64__)
-    // Lists of such blocks, and machines without such moves, leave them to the copy function.
+    // Lists of lines, and machines without such moves, leave them to the copy function.
     if (__builtin_cpu_supports("avx512f")) {
       switch (bytes) {
+        case 4:
+          return {&copyEverySecond<kDirection, 4>, &copyList<kDirection, 4>};
+        case 8:
+          return {&copyEverySecond<kDirection, 8>, &copyList<kDirection, 8>};
         case 64:
           return {&copyLines<kDirection, 64>, &copyList<kDirection, 0>};
         case 128:
