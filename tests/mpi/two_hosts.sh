@@ -4,6 +4,7 @@
 #
 #   two_hosts.sh openmpi|mpich RANKS COMMAND...   RANKS on each; data between them goes by TCP
 #
+# TWO_HOSTS_PRELOAD: what MPICH's ranks are preloaded with, and its launcher is not.
 # Exit status 77, and one line that says what is refused: namespaces cannot be made here.
 # It is also the agent by which the launchers start processes on a host: two_hosts.sh ADDRESS COMMAND...
 set -u
@@ -71,6 +72,6 @@ if [[ $mpi == openmpi ]]; then
 else
   # UCX takes the two for one host, and would use its shared memory.
   export UCX_TLS=tcp,self UCX_NET_DEVICES=gxlink
-  launch=(mpirun.mpich -launcher ssh -launcher-exec "$self" -hosts "$prefix.1:$ranks,$prefix.2:$ranks" -n $((2 * ranks)))
+  launch=(mpirun.mpich ${TWO_HOSTS_PRELOAD:+-genv LD_PRELOAD "$TWO_HOSTS_PRELOAD"} -launcher ssh -launcher-exec "$self" -hosts "$prefix.1:$ranks,$prefix.2:$ranks" -n $((2 * ranks)))
 fi
 nsenter -t "${holders[0]}" -m -n -u -- timeout --kill-after=5 "${TWO_HOSTS_LIMIT:-120}" "${launch[@]}" "$@"
