@@ -641,6 +641,10 @@ bool Manager::makeRoomForOwnWork() {
           parts_->migration.makeRoom());
 }
 
+bool Manager::fitsNowhere(std::size_t bytes) {
+  return !forked() && parts_->gathering.still([&] { return parts_->spilling.fitsNowhere(bytes); });
+}
+
 bool Manager::isKept(std::uintptr_t device) { return !forked() && parts_->freed.isKept(device); }
 
 std::size_t Manager::keptBytes() const noexcept { return parts_->freed.keptBytes(); }

@@ -116,6 +116,7 @@ class Manager final : public coherence::Port {
   Status namedBy(const void* address, int device) override;
   bool makeRoom() override;
   bool makeRoomForOwnWork() override;
+  bool fitsNowhere(std::size_t bytes) override;
   bool isKept(std::uintptr_t device) override;
   std::size_t keptBytes() const noexcept override;
 

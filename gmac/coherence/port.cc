@@ -115,6 +115,7 @@ Status Port::namedBy(const void*, int) { return {}; }
 
 bool Port::makeRoom() { return false; }
 bool Port::makeRoomForOwnWork() { return false; }
+bool Port::fitsNowhere(std::size_t) { return false; }
 bool Port::isKept(std::uintptr_t) { return false; }
 std::size_t Port::keptBytes() const noexcept { return 0; }
 

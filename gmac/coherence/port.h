@@ -280,6 +280,10 @@ class Port {
 
   // ---- Programs written for managed memory (GMAC_MANAGED)
 
+  // Whether no device has room now for an object of that size, even if all other objects left it.
+  // Asks the devices; gives back what is kept of freed objects if that may change the answer.
+  virtual bool fitsNowhere(std::size_t bytes);
+
   // Whether CUDA's managed-memory calls are to give shared objects. Constant.
   virtual bool managedMode() const noexcept;
   // Whether the program's hints are promises (GMAC_MANAGED=trust). After the runtime has started.

@@ -46,6 +46,7 @@ constexpr struct {
     {"allocations", &Stats::allocations},
     {"frees", &Stats::frees},
     {"reusedAllocations", &Stats::reusedAllocations},
+    {"driverAllocations", &Stats::driverAllocations},
     {"stripedAllocations", &Stats::stripedAllocations},
     {"spills", &Stats::spills},
     {"spilledBytes", &Stats::spilledBytes},

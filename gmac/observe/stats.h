@@ -46,6 +46,7 @@ struct Stats {
   Counter allocations;      // objects
   Counter frees;
   Counter reusedAllocations;   // that got the memory of freed objects
+  Counter driverAllocations;   // managed memory that no device holds, so that it is the driver's
   Counter stripedAllocations;  // whose pages lie on several devices in turn
   Counter windows;             // blocks opened in part
   Counter windowsOutgrown;     // of them, those that were needed as a whole before a call took them

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Allocation and release of managed memory. In a program that runs with GMAC_MANAGED=1, managed
-// memory is shared objects.
+// memory is shared objects, but for what no device has room for.
 #include <cuda.h>
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include "gmac/base/log.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/small_heap.h"
+#include "gmac/observe/stats.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
 #include "interpose/cuda/managed_variables.h"
@@ -49,6 +50,30 @@ CUresult failedAllocation(std::size_t bytes) noexcept {
   return refuseAllocation(bytes, told ? resultOf(Status(error)) : CUDA_ERROR_NOT_SUPPORTED);
 }
 
+// Whether an allocation may be the driver's own managed memory, as in a program without this
+// library: it is large, and the CPU may use such memory at any time. Pools are made like that, of
+// which a program uses a little. If no device has room for it, even without other objects, it is:
+// as an object it would take pinned memory of the CPU's at once, and the driver takes memory as it
+// is touched. (Each question asks every device and looks at every object.)
+bool mayBeTheDrivers(std::size_t bytes) noexcept {
+  constexpr std::size_t kLeastAsked = std::size_t{256} << 20;
+  return bytes >= kLeastAsked && deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+}
+
+// (The driver must not meet a fault in the application's variable.)
+template <typename Real>
+CUresult driversOwn(Real real, CUdeviceptr* address, std::size_t bytes, unsigned flags) {
+  CUdeviceptr memory = 0;
+  const CUresult result = direct(real, &memory, bytes, flags);
+  if (result != CUDA_SUCCESS) return result;
+  log(LogLevel::kInfo,
+      "managed memory of {} bytes is the driver's own, no shared object: no device has room for it",
+      bytes);
+  stats().driverAllocations.add();
+  *address = memory;
+  return CUDA_SUCCESS;
+}
+
 struct Allocate {
   static constexpr bool kEvenUnshared = true;
 
@@ -64,6 +89,12 @@ struct Allocate {
     if (getCurrent == nullptr) return CUDA_ERROR_NOT_FOUND;
     if (const CUresult result = getCurrent(&current); result != CUDA_SUCCESS) return result;
     if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (mayBeTheDrivers(bytes)) {
+      if (!coherence::port().ensureAccelerator().ok()) return failedAllocation(bytes);
+      if (coherence::port().reachedByCuda() && coherence::port().fitsNowhere(bytes)) {
+        return driversOwn(real, address, bytes, flags);
+      }
+    }
     // Memory attached to the CPU gets pages of its own, so that it can stay there.
     const std::size_t wanted =
         flags == CU_MEM_ATTACH_HOST ? std::max(bytes, SmallHeap::kLargestObject + 1) : bytes;

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX: a network is trained, and single operations are compared with NumPy's.
 
-TF_FORCE_UNIFIED_MEMORY=1 makes its memory managed memory; XLA_PYTHON_CLIENT_MEM_FRACTION bounds it.
+TF_FORCE_UNIFIED_MEMORY=1 makes its memory managed memory. It is one allocation of what the GPU has, or as much more as
+XLA_PYTHON_CLIENT_MEM_FRACTION says from 1 on.
 """
 import jax
 import jax.numpy as jnp

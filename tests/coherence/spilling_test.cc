@@ -212,6 +212,30 @@ TEST_P(Spills, NothingMovesWhereTheProgramGoesThroughMoreThanFits) {
   EXPECT_THAT(moves(machine), IsEmpty());
 }
 
+// (64 MiB are left to the application.)
+TEST_P(Spills, WhatNoDeviceHasRoomForIsTold) {
+  MachineSetup setup = small(GetParam());
+  setup.fake.memoryBytes = 96 * kMiB;
+  ManagerUnderTest machine(setup);
+  EXPECT_FALSE(machine.manager().fitsNowhere(32 * kMiB));
+  EXPECT_TRUE(machine.manager().fitsNowhere(32 * kMiB + 1));
+  // Objects can leave the device, and what is kept of freed ones is given back.
+  std::byte* const object = machine.allocate(16 * kMiB);
+  EXPECT_FALSE(machine.manager().fitsNowhere(32 * kMiB));
+  EXPECT_TRUE(machine.manager().fitsNowhere(32 * kMiB + 1));
+  EXPECT_TRUE(machine.manager().fitsNowhere(SIZE_MAX));
+  ASSERT_TRUE(machine.manager().free(object).ok());
+  EXPECT_FALSE(machine.manager().fitsNowhere(32 * kMiB));
+  EXPECT_TRUE(machine.manager().fitsNowhere(32 * kMiB + 1));
+}
+
+TEST_P(Spills, WhereNothingMayLeaveADeviceNothingIsTooLarge) {
+  MachineSetup setup = small(GetParam());
+  setup.spill.allowed = false;
+  ManagerUnderTest machine(setup);
+  EXPECT_FALSE(machine.manager().fitsNowhere(std::size_t{1} << 40));
+}
+
 // The hot half finds no room at first; the other half is used a quarter as often.
 TEST_P(Spills, AHotHalfComesToTheDevice) {
   ManagerUnderTest machine(small(GetParam()));
@@ -509,6 +533,13 @@ class SpillsToDevices : public Spills {
     machine.callUsing(kernel, {object}, {{object, adsmReadWrite}});
   }
 };
+
+TEST_P(SpillsToDevices, OneDeviceWithRoomIsEnough) {
+  MachineSetup setup = several(GetParam(), {16, 8});
+  ManagerUnderTest machine(setup);
+  EXPECT_FALSE(machine.manager().fitsNowhere(16 * kBytes));
+  EXPECT_TRUE(machine.manager().fitsNowhere(16 * kBytes + 1));
+}
 
 TEST_P(SpillsToDevices, WhatDoesNotFitGoesToAnotherDeviceThenToTheCpu) {
   ManagerUnderTest machine(several(GetParam(), {2, 1}));

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "tests/cuda/fake_internal.h"
+#include "tests/cuda/fake_state.h"
 
 using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no namespace
 
@@ -42,7 +43,10 @@ void fakeCudaCloseVariable(bool forGood) {
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t bytes, unsigned) {
   FAKE_CALL();
-  *address = reinterpret_cast<CUdeviceptr>(::operator new (bytes, std::align_val_t{4096}));
+  void* const memory = ::operator new (bytes, std::align_val_t{4096}, std::nothrow);
+  if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  device().managed.insert(*address);
   return CUDA_SUCCESS;
 }
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream) {

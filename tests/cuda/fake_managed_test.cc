@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A managed-memory program's calls, in managed mode: the whole runtime with the interposer linked
-// in, over the fake driver, whose own managed memory no call must reach. Needs no GPU.
+// in, over the fake driver, whose own managed memory calls reach for what no device has room for,
+// and for nothing else. Needs no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -474,6 +475,37 @@ TEST_F(ManagedPrograms, AttachmentChecksItsArguments) {
   EXPECT_EQ(fake_cuda::calls("cuStreamAttachMemAsync"), before);
 }
 
+// A pool that is larger than the device, as some libraries make it: pinned memory of the CPU's
+// would be taken for all of it.
+TEST_F(ManagedPrograms, WhatNoDeviceHoldsStaysTheDrivers) {
+  constexpr std::size_t kTooLarge = std::size_t{1} << 30;
+  const int made = fake_cuda::calls("cuMemAllocManaged");
+  const std::uint64_t told = stats().driverAllocations.value();
+  std::uint32_t* const pool = allocate(kTooLarge);
+  ASSERT_NE(pool, nullptr);
+  EXPECT_EQ(fake_cuda::calls("cuMemAllocManaged"), made + 1);
+  EXPECT_EQ(stats().driverAllocations.value(), told + 1);
+  EXPECT_FALSE(coherence::port().touchesShared(pool, kTooLarge));
+  // It stands beside shared objects.
+  pool[kTooLarge / sizeof *pool - 1] = 7;
+  launch(stream_, data_);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  expectMore(1);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(pool)), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(number(pool)), CUDA_ERROR_INVALID_VALUE);
+  // What the driver refuses is none. The application's variable may lie in a closed page.
+  fake_cuda::failNext("cuMemAllocManaged", CUDA_ERROR_OUT_OF_MEMORY);
+  CUdeviceptr none = 7;
+  EXPECT_EQ(DRIVER(cuMemAllocManaged)(&none, kTooLarge, CU_MEM_ATTACH_GLOBAL),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(none, 7U);
+  EXPECT_EQ(stats().driverAllocations.value(), told + 1);
+  launch(stream_, data_);
+  auto* const inObject = reinterpret_cast<CUdeviceptr*>(data_);
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(inObject, kTooLarge, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(*inObject), CUDA_SUCCESS);
+}
+
 // On a device that cannot use managed memory while the CPU does, it is a promise.
 class ManagedProgramsOnOlderDevices : public ManagedPrograms {
  protected:
@@ -486,6 +518,18 @@ class ManagedProgramsOnOlderDevices : public ManagedPrograms {
     fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1);
   }
 };
+
+// The driver's memory would be closed to the CPU while a kernel runs, and is no larger than the
+// device.
+TEST_F(ManagedProgramsOnOlderDevices, WhatNoDeviceHoldsIsAnObject) {
+  constexpr std::size_t kTooLarge = std::size_t{1} << 30;
+  const std::uint64_t told = stats().driverAllocations.value();
+  std::uint32_t* const object = allocate(kTooLarge);
+  ASSERT_NE(object, nullptr);
+  EXPECT_EQ(stats().driverAllocations.value(), told);
+  EXPECT_TRUE(coherence::port().touchesShared(object, kTooLarge));
+  EXPECT_EQ(DRIVER(cuMemFree)(number(object)), CUDA_SUCCESS);
+}
 
 TEST_F(ManagedProgramsOnOlderDevices, AnAttachedObjectIsLeftAloneByOtherStreams) {
   std::uint32_t* const second = allocate(kBytes);

@@ -226,6 +226,10 @@ CUresult cuMemGetInfo(std::size_t* available, std::size_t* total) {
 }
 CUresult cuMemFree(CUdeviceptr address) {
   FAKE_CALL();
+  if (device().managed.erase(address) != 0) {
+    ::operator delete (reinterpret_cast<void*>(address), std::align_val_t{4096});
+    return CUDA_SUCCESS;
+  }
   return release(address);
 }
 CUresult cuMemHostAlloc(void** address, std::size_t bytes, unsigned) {

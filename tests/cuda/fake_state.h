@@ -150,6 +150,7 @@ struct Device {
   // Bytes, by streams of each.
   std::array<std::size_t, kMostDevices> copiedIn{}, copiedOut{}, copiedWithin{};
   std::map<void*, CUcontext> given;  // by cuMemHostAlloc
+  std::set<CUdeviceptr> managed;     // by cuMemAllocManaged
   std::set<const void*> living;      // streams, events, modules, functions
 };
 

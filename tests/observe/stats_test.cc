@@ -90,6 +90,7 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
                            "windowsOutgrown",
                            "populatedBytes",
                            "reusedAllocations",
+                           "driverAllocations",
                            "stripedAllocations",
                            "spills",
                            "spilledBytes",

@@ -102,13 +102,36 @@ Spilling::Candidate Spilling::leastLatelyUsed(std::uint64_t before, int device) 
   return found == all.end() ? Candidate() : found->candidate;
 }
 
-bool Spilling::sufficient(std::size_t bytes, std::uint64_t before, int device) {
+Result<std::size_t> Spilling::roomWithout(std::uint64_t before, int device) {
   const Result<accel::MemoryRoom> available = roomOn(device);
-  std::size_t room = available.ok() ? available->free : 0;
+  if (!available.ok()) {
+    return available.status();
+  }
+  std::size_t room = available->free;
   for (const Used& used : usedBefore(before)) {
     room += bytesOn(used, device);
   }
-  return room >= bytes;
+  return room;
+}
+
+bool Spilling::sufficient(std::size_t bytes, std::uint64_t before, int device) {
+  const Result<std::size_t> room = roomWithout(before, device);
+  return room.ok() && *room >= bytes;
+}
+
+// (Devices that do not reach each other's memory take turns with the objects: gathering.h.)
+bool Spilling::fitsNowhere(std::size_t bytes) {
+  if (!allowed_ || memory_ == nullptr || memory_->separateDevices()) {
+    return false;
+  }
+  const std::lock_guard one(moving_);
+  const std::vector<int> devices = several() ? memory_->devicesWithMemory() : std::vector<int>{0};
+  const auto isFull = [&](int device) {
+    const Result<std::size_t> room = roomWithout(UINT64_MAX, device);
+    return room.ok() && (*room < kLeftFree || *room - kLeftFree < bytes);
+  };
+  const auto allAreFull = [&] { return std::all_of(devices.begin(), devices.end(), isFull); };
+  return allAreFull() && (!freed_.giveBackAll() || allAreFull());
 }
 
 Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {

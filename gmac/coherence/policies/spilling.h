@@ -48,6 +48,9 @@ class Spilling {
   // whose pieces a device has no room, is as allocate() makes it; a message says why.
   Result<void*> allocateStriped(std::size_t size, std::span<const std::size_t> devices);
   Status free(void* address);
+  // Whether no device has room now for an object of that size and kLeftFree besides, even if all
+  // other objects left it. False where that cannot be told, or no object may leave a device.
+  bool fitsNowhere(std::size_t bytes);
   // For an allocation that is no object and has failed: moves one object out of the memory of that
   // device, by the driver's number. False: there is none that can move.
   bool makeRoom(int device);
@@ -125,7 +128,9 @@ class Spilling {
   std::vector<Used> usedBefore(std::uint64_t before);
   std::size_t bytesOn(const Used& used, int device) const;
   std::vector<Candidate> allButMirrors();
-  // Whether moving what was used before that work makes so much room.
+  // The room on a device once what was used before that work has left it. Errors of roomOn().
+  Result<std::size_t> roomWithout(std::uint64_t before, int device);
+  // Whether roomWithout() is at least `bytes`.
   bool sufficient(std::size_t bytes, std::uint64_t before, int device);
   bool movable(const Object& object, accel::Home home) const;
   // Out of a device's memory.
