@@ -124,7 +124,6 @@ bool Spilling::fitsNowhere(std::size_t bytes) {
   if (!allowed_ || memory_ == nullptr || memory_->separateDevices()) {
     return false;
   }
-  const std::lock_guard one(moving_);
   const std::vector<int> devices = several() ? memory_->devicesWithMemory() : std::vector<int>{0};
   const auto isFull = [&](int device) {
     const Result<std::size_t> room = roomWithout(UINT64_MAX, device);
