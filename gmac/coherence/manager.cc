@@ -642,7 +642,7 @@ bool Manager::makeRoomForOwnWork() {
 }
 
 bool Manager::fitsNowhere(std::size_t bytes) {
-  return !forked() && parts_->gathering.still([&] { return parts_->spilling.fitsNowhere(bytes); });
+  return !forked() && parts_->spilling.fitsNowhere(bytes);
 }
 
 bool Manager::isKept(std::uintptr_t device) { return !forked() && parts_->freed.isKept(device); }

@@ -65,10 +65,11 @@ extern "C" void* gmacMalloc(ssize_t bytes, int device, void* /*stream*/) {
   return reinterpret_cast<void*>(address);
 }
 
-extern "C" void gmacFree(void* memory, ssize_t /*bytes*/, int /*device*/, void* /*stream*/) {
+extern "C" void gmacFree(void* memory, ssize_t bytes, int device, void* /*stream*/) {
   static Free* const free = driversFunction<Free>("cuMemFree_v2");
-  if (memory != nullptr && free != nullptr) {
-    (void)free(reinterpret_cast<std::uintptr_t>(memory));
+  if (memory != nullptr && (free == nullptr || !hasContext(device) ||
+                            free(reinterpret_cast<std::uintptr_t>(memory)) != 0)) {
+    std::fprintf(stderr, "managed memory of %zd bytes is not freed\n", bytes);
   }
 }
 

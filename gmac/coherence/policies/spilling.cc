@@ -125,9 +125,17 @@ bool Spilling::fitsNowhere(std::size_t bytes) {
     return false;
   }
   const std::vector<int> devices = several() ? memory_->devicesWithMemory() : std::vector<int>{0};
+  const auto suffices = [&](std::size_t room) {
+    return room >= kLeftFree && room - kLeftFree >= bytes;
+  };
   const auto isFull = [&](int device) {
+    // Usually what is free suffices, and no object has to be looked at.
+    const Result<accel::MemoryRoom> available = roomOn(device);
+    if (!available.ok() || suffices(available->free)) {
+      return false;
+    }
     const Result<std::size_t> room = roomWithout(UINT64_MAX, device);
-    return room.ok() && (*room < kLeftFree || *room - kLeftFree < bytes);
+    return room.ok() && !suffices(*room);
   };
   const auto allAreFull = [&] { return std::all_of(devices.begin(), devices.end(), isFull); };
   return allAreFull() && (!freed_.giveBackAll() || allAreFull());
