@@ -47,6 +47,15 @@ class MovableMemory {
   // caller's affair, and they stay mapped there until the memory has moved back. Besides the
   // errors: adsmErrorNotSupported (the accelerator cannot reach these pages).
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
+  // As move(), of a page of the device's inside an allocation, of 2 MiB at a multiple of that: to
+  // Home::kMirror, or back to the home that the rest has. While it is there, what moves the
+  // allocation passes over it, and the driver refuses copies and fills of which a part lies in it
+  // and a part does not.
+  virtual Status movePage(DeviceAddress address, std::size_t bytes, Home home) {
+    (void)home;
+    return fail(adsmErrorNotSupported, "{} bytes at {:#x} cannot move alone", bytes,
+                static_cast<std::uintptr_t>(address));
+  }
   // How many bytes after an allocation nothing else has the addresses of, so that the CPU's pages
   // may lie there, too, when it moves to Home::kMirror: what kernels overrun an array by. 0 where
   // it cannot move there.

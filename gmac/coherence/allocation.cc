@@ -248,7 +248,6 @@ Result<std::unique_ptr<Object>> Allocation::reuse(Object& kept, const Wanted& wa
 Object* Allocation::addObject(std::unique_ptr<Object> object, const Object* before) {
   Lock lock(mutex_);
   Object* result = object.release();
-  result->number = ++allocations_;
   ledger_.allocated(*result);
   if (result->zeroSince) {
     result->zeroSince = ledger_.newestWriters(*result);
@@ -275,12 +274,12 @@ Status Allocation::free(void* address) {
   }
   {
     Lock lock(mutex_);
-    Object* object = index_.find(address);
+    Object* object = index_.findAllocation(address);
     while (object != nullptr && object->address() == address && !object->closing &&
            !object->lent.empty()) {
       // Asked back before the object closes: it is still read for that.
       loans_.awaitReturn(lock, coherence::Lent::kOnDevice);
-      object = index_.find(address);
+      object = index_.findAllocation(address);
     }
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer,
@@ -322,25 +321,43 @@ void Allocation::awaitStreams(void* small) {
 // Takes an object out of use and gives its memory back on both sides. Lets the lock go; leaves it
 // held.
 Status Allocation::destroy(Lock& lock, Object& object) {
-  object.closing = true;  // nothing new begins on it, and a second free finds nothing
+  // Nothing new begins on it, and a second free finds nothing.
+  object.withPages([](Object& part) { part.closing = true; });
   // Kernels that may use it, and copies that name its pages. An accelerator that is lost has no
   // such work any more; a kernel's error stays for adsmSync to tell. The lock is let go meanwhile,
   // and another thread may evict what is dirty: that is waited for, too.
   const auto settle = [&] {
-    while (object.inTransit() || object.preparing > 0 || object.held() ||
-           ledger_.submissionUnderWay()) {
-      if (!object.held() || !loans_.reclaim(lock, coherence::Lent::kOnCpu)) {
+    for (;;) {
+      bool busy = ledger_.submissionUnderWay();
+      bool held = false;
+      object.withPages([&](const Object& part) {
+        held = held || part.held();
+        busy = busy || held || part.inTransit() || part.preparing > 0;
+      });
+      if (!busy) {
+        return blocks_.flushesOf(object, object.all());
+      }
+      if (!held || !loans_.reclaim(lock, coherence::Lent::kOnCpu)) {
         lock.waitForChange();
       }
     }
-    return blocks_.flushesOf(object, object.all());
   };
   NewestCalls awaited;
   bool waited = false;
   do {
     awaited = settle();
     (void)waits_.forWriters(lock, object, &waited);
-    const Tickets readers = ledger_.callsWith(object);
+    Tickets readers = ledger_.callsWith(object);
+    // (There are pages where there is one queue of calls.)
+    accel::Ticket ofPages;
+    for (const std::unique_ptr<Object>& page : object.pages) {
+      for (const accel::Ticket call : ledger_.callsWith(*page)) {
+        ofPages.value = std::max(ofPages.value, call.value);
+      }
+    }
+    if (ofPages.value != 0 && !readers.full()) {
+      readers.add(ofPages);
+    }
     const bool flushed = std::any_of(awaited.begin(), awaited.end(),
                                      [](accel::Ticket flush) { return flush.value != 0; });
     if (!waited && readers.empty() && !flushed) {
@@ -358,9 +375,11 @@ Status Allocation::destroy(Lock& lock, Object& object) {
     object.zeroSince.reset();
   }
   object.keptOpen = freed_.mayStayOpen(object);
-  blocks_.remove(object);
-  ledger_.forget(object);
-  residency_.forget(object);
+  object.withPages([&](Object& part) {
+    blocks_.remove(part);
+    ledger_.forget(part);
+    residency_.forget(part);
+  });
   freed_.died(object);
   forgetAddresses(object);
   safeObjects_ -= object.sameAddress ? 0 : 1;
@@ -407,7 +426,7 @@ Result<void*> Allocation::acquire(std::size_t bytes) {
 
 Status Allocation::release(void* region) {
   Lock lock(mutex_);
-  return destroy(lock, *index_.find(region));
+  return destroy(lock, *index_.findAllocation(region));
 }
 
 // (The heap's lock comes before that of all objects.)

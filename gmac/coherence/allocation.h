@@ -141,7 +141,6 @@ class Allocation final : private RegionSource {
   const std::unique_ptr<os::FileArena> arena_;
   SmallHeap small_;
   std::function<void(std::byte* at, std::size_t bytes)> clear_;
-  std::uint64_t allocations_ = 0;
   std::size_t leaving_ = 0;  // objects out of the index whose memory is neither kept nor given back
                              // yet
   std::atomic<std::size_t> safeObjects_{0};

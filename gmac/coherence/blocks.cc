@@ -115,7 +115,7 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     object.copiedBack = {};
   } else if (next == State::kInvalid) {
     object.readBack.closed(index);
-    if (object.readBack.guesses()) {
+    if (object.readBack.repeats()) {
       if (!object.readBackHook.is_linked()) {
         readBacks_.push_back(object);
         anyReadBacks_.store(true, std::memory_order_relaxed);
@@ -292,8 +292,7 @@ void Blocks::zeroCopyChanged(Object& object) {
   }
   object.zeroSince.reset();
   object.readBackHook.unlink();
-  object.readBack = ReadBackPolicy(object.isZeroCopy() ? ReadBackPolicy::kMostUncheckedOfOneCopy
-                                                       : ReadBackPolicy::kMostUnchecked);
+  object.readBack = object.isZeroCopy() ? ReadBackPolicy::ofOneCopy() : ReadBackPolicy();
   object.copiedBack = {};
   object.watchHook.unlink();
   if (object.isZeroCopy()) {

@@ -33,7 +33,7 @@ Status UsedObjects::check() const {
   };
   std::vector<Listed> listed;
   for (const adsmRangeUse_t& use : uses_->list) {
-    const Object* object = index_.find(use.address);
+    const Object* object = index_.findAllocation(use.address);
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer, "{}({}): {} is in no shared object", uses_->function,
                   kernel_->name, use.address);
@@ -150,7 +150,7 @@ bool UsedObjects::writesLent() const {
     });
   }
   return std::any_of(uses_->list.begin(), uses_->list.end(), [&](const adsmRangeUse_t& use) {
-    const Object* const object = index_.find(use.address);
+    const Object* const object = index_.findAllocation(use.address);
     return (use.access & adsmWrite) != 0 && object != nullptr &&
            object->isLent(bytesIn(*object, use));
   });

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -75,9 +76,17 @@ class UsedObjects {
     }
     return std::any_of(uses_->list.begin(), uses_->list.end(), [&](const adsmRangeUse_t& use) {
       // Gone where the application freed it in another thread while the call waited.
-      Object* const object = index_.find(use.address);
-      return object != nullptr && bytesIn(*object, use).end <= object->bytes() &&
-             function(*object, blocksIn(*object, use), accessIn(*object, use));
+      Object* const object = index_.findAllocation(use.address);
+      if (object == nullptr || bytesIn(*object, use).end > object->bytes()) {
+        return false;
+      }
+      const unsigned access = accessIn(*object, use);
+      const auto ofPage = [&](const std::unique_ptr<Object>& page) {
+        const BlockRange blocks = blocksIn(*page, bytesIn(*object, use));
+        return !blocks.empty() && function(*page, blocks, access);
+      };
+      return function(*object, blocksIn(*object, use), access) ||
+             std::any_of(object->pages.begin(), object->pages.end(), ofPage);
     });
   }
 
@@ -101,6 +110,13 @@ class UsedObjects {
   // The blocks that a call hands over for a use of it.
   static BlockRange blocksIn(const Object& object, const adsmRangeUse_t& use) {
     return use.bytes == 0 ? object.all() : object.covering(use.address, use.bytes);
+  }
+  // Those of a page of the object that it has in such bytes of the object.
+  static BlockRange blocksIn(const Object& page, ByteRange bytes) {
+    const auto begin = static_cast<std::size_t>(page.address() - page.allocation().address());
+    const ByteRange in{std::max(bytes.begin, begin), std::min(bytes.end, begin + page.bytes())};
+    return in.begin < in.end ? page.covering(page.address() + (in.begin - begin), in.length())
+                             : BlockRange{};
   }
   // The access of a use; those of all uses of an object that the call uses as a whole.
   unsigned accessIn(const Object& object, const adsmRangeUse_t& use) const;

@@ -162,8 +162,15 @@ class ConcurrentUse {
       *known = {};
     }
   }
-  // A round, or rounds on average, whose begin and end were not told.
-  Verdict took(Nanoseconds took) { return judge(took, std::nullopt); }
+  // Rounds whose begin and end were not told: what one took on average.
+  Verdict took(Nanoseconds took, std::uint64_t rounds = 1) {
+    Verdict verdict = Verdict::kOpen;
+    const auto most = std::min<std::uint64_t>(rounds, RoundTrial::kRounds);
+    for (std::uint64_t i = 0; i < most && verdict == Verdict::kOpen; ++i) {
+      verdict = judge(took, std::nullopt);
+    }
+    return verdict;
+  }
   // A round that has ended now; `queue`: that was waited for; none: all. `contended`: several
   // threads wait.
   Verdict took(Nanoseconds now, Nanoseconds took, std::optional<Queue> queue, bool contended) {

@@ -205,7 +205,8 @@ bool CpuAccess::lend(const void* address, std::size_t bytes, coherence::Loan* lo
   const Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   Object* const object = index_.find(address);
   if (object == nullptr || object->closing ||
-      bytes > static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address))) {
+      bytes > static_cast<std::size_t>(object->ownEnd(address) -
+                                       static_cast<const std::byte*>(address))) {
     return false;
   }
   const auto begin =

@@ -39,7 +39,8 @@ Result<bool> DeviceLoans::lend(const void* address, std::size_t bytes, DeviceLoa
   while (true) {
     object = index_.find(address);
     if (object == nullptr || !mayBeLent(*object) ||
-        bytes > static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(address))) {
+        bytes > static_cast<std::size_t>(object->ownEnd(address) -
+                                         static_cast<const std::byte*>(address))) {
       return false;
     }
     lent.begin =

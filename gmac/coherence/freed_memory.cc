@@ -59,7 +59,21 @@ Status FreedMemory::clearOpen(Object& kept, std::size_t blockBytes) {
   return {};
 }
 
+// Pages with one copy lie on the accelerator again. False: some do not.
+bool FreedMemory::leavePages(Lock& lock, Object& object) {
+  bool left = true;
+  {
+    const FreeForWork free(lock);
+    for (const std::unique_ptr<Object>& page : object.pages) {
+      left &= accelerator_.movableMemory()->movePage(page->device, page->bytes(), object.home).ok();
+    }
+  }
+  object.pages.clear();
+  return left;
+}
+
 Status FreedMemory::take(Lock& lock, Object& object) {
+  const bool whole = object.pages.empty() || leavePages(lock, object);
   if (object.isZeroCopy() &&
       !(comesAndGoes(object) &&
         object.zeroCopy.outlives(object.keptOpen && ledger_.newestWork() > object.born))) {
@@ -70,7 +84,7 @@ Status FreedMemory::take(Lock& lock, Object& object) {
       object.readBack = {};
     }
   }
-  const Status status = keep(lock, object) ? Status() : giveBack(lock, object);
+  const Status status = whole && keep(lock, object) ? Status() : giveBack(lock, object);
   // With less that lives less is kept.
   while (Object* excess = pool_.takeExcess(livingBytes_)) {
     (void)giveBack(lock, *excess);

@@ -114,6 +114,7 @@ class FreedMemory {
 
   bool keep(Lock& lock, Object& object);
   void leaveCpu(Lock& lock, Object& object);
+  bool leavePages(Lock& lock, Object& object);
   static Status clearOpen(Object& kept, std::size_t blockBytes);
   Status giveBack(Lock& lock, Object& object);
   void retire(Lock& lock, Object& object);

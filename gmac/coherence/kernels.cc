@@ -17,7 +17,7 @@ Status Kernels::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
                 static_cast<int>(access));
   }
   Lock lock(mutex_);
-  Object* object = index_.find(address);
+  Object* object = index_.findAllocation(address);
   if (object == nullptr || object->closing) {
     return fail(adsmErrorInvalidPointer, "adsmBind: {} is in no shared object", address);
   }
@@ -28,7 +28,7 @@ Status Kernels::bind(const void* address, adsmKernel_t kernel, adsmAccess_t acce
         "list it per call (adsmCallUsing) instead",
         address, SmallHeap::kLargestObject);
   }
-  ledger_.bind(*object, kernel, access);
+  object->withPages([&](Object& part) { ledger_.bind(part, kernel, access); });
   return {};
 }
 

@@ -645,7 +645,7 @@ Status Launches::beginOwnWork(std::span<const coherence::DeviceRange> ranges, co
         return *waited ? Status() : waitForOtherDevices(lock, ranges, waited);
       },
       [&] {
-        const Object* const moved = index_.find(moves);
+        const Object* const moved = index_.findAllocation(moves);
         return moved != nullptr && !moved->lent.empty();
       },
       [&](auto release) -> Result<Step> {

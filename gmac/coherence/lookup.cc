@@ -24,10 +24,24 @@ std::size_t Lookup::sharedPrefix(const void* address, std::size_t bytes, bool* s
   const Object* object = index_.firstEndingAfter(address);
   *shared = object != nullptr && object->address() <= begin;
   if (*shared) {
-    return std::min(bytes, static_cast<std::size_t>(object->end() - begin));
+    return std::min(bytes, static_cast<std::size_t>(object->ownEnd(begin) - begin));
   }
   return object == nullptr ? bytes
                            : std::min(bytes, static_cast<std::size_t>(object->address() - begin));
+}
+
+std::size_t Lookup::ofOneKind(const void* address, std::size_t bytes) noexcept {
+  if (!index_.anyPages()) {
+    return bytes;
+  }
+  const Look look(mutex_);
+  const Object* const object = index_.find(address);
+  if (object == nullptr) {
+    return bytes;
+  }
+  const std::byte* const end = object->ownEnd(address);
+  const auto most = static_cast<std::size_t>(end - static_cast<const std::byte*>(address));
+  return end == object->allocation().end() ? bytes : std::min(bytes, most);
 }
 
 coherence::Place Lookup::placeOf(const void* address, std::size_t bytes) noexcept {
@@ -51,10 +65,12 @@ coherence::Place Lookup::placeOf(const void* address, std::size_t bytes) noexcep
     const bool done = ledger_.writersDone(*object) && ledger_.readersDone(*object);
     return {base, base + object->bytes(), done ? Current::kCpu : Current::kAccelerator, 0};
   }
+  const ByteRange own = object->ownAround(offset);
   // Outside `open` all are Invalid: an object that the CPU has not touched takes one step.
   if (object->open.empty() || index >= object->open.end) {
-    const std::size_t begin = object->open.empty() ? 0 : object->offsetOf(object->open.end);
-    return {base + begin, base + object->bytes(), Current::kAccelerator, asOf};
+    const std::size_t begin =
+        std::max(own.begin, object->open.empty() ? 0 : object->offsetOf(object->open.end));
+    return {base + begin, base + own.end, Current::kAccelerator, asOf};
   }
   // The bytes around an offset, within one block.
   struct Part {
@@ -74,9 +90,9 @@ coherence::Place Lookup::placeOf(const void* address, std::size_t bytes) noexcep
   };
   auto [range, current] = partAt(offset);
   if (index < object->open.begin) {
-    range = {0, object->offsetOf(object->open.begin)};
+    range = {own.begin, std::min(own.end, object->offsetOf(object->open.begin))};
   }
-  const std::size_t most = std::min(bytes, object->bytes() - offset);
+  const std::size_t most = std::min(bytes, own.end - offset);
   for (int i = 0; i < kMostBlocks && range.end < offset + most; ++i) {
     const Part next = partAt(range.end);
     if (next.current != current) {

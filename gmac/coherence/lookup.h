@@ -31,6 +31,7 @@ class Lookup {
 
   bool touchesShared(const void* address, std::size_t bytes) noexcept;
   std::size_t sharedPrefix(const void* address, std::size_t bytes, bool* shared) noexcept;
+  std::size_t ofOneKind(const void* address, std::size_t bytes) noexcept;
   coherence::Place placeOf(const void* address, std::size_t bytes) noexcept;
   std::ptrdiff_t deviceDistance(const void* address) noexcept;
   std::uintptr_t cpuAddress(std::uintptr_t device) noexcept;

@@ -93,7 +93,7 @@ struct Manager::Parts {
                  options.spill),
         gathering(mutex, accelerator, ledger, index, freed, migration, spilling),
         scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
-        zeroCopy(mutex, accelerator, ledger, waits, index, blocks, launches, promptWaits,
+        zeroCopy(mutex, accelerator, ledger, waits, index, residency, blocks, launches, promptWaits,
                  concurrent, concurrentObjects, options.managed, options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
         acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks, repeated),
@@ -453,11 +453,20 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   if (forked()) {
     return fail(adsmErrorForked, "device work in a child of fork");
   }
-  parts_->movedPieces.workBegins();
-  return parts_->gathering.reaching(stream, ranges, [&] {
-    parts_->spilling.beforeWork();
-    return parts_->migration.beginDeviceWork(stream, ranges);
-  });
+  for (;;) {
+    const bool whole = joined(ranges);
+    parts_->movedPieces.workBegins();
+    GMAC_TRY(parts_->gathering.reaching(stream, ranges, [&] {
+      parts_->spilling.beforeWork();
+      return parts_->migration.beginDeviceWork(stream, ranges);
+    }));
+    // (Another thread's wait may have moved a page meanwhile. Where one cannot move back, the
+    // driver says so.)
+    if (!whole || parts_->zeroCopy.areWhole(ranges)) {
+      return {};
+    }
+    GMAC_TRY(parts_->launches.endDeviceWork(stream, false));
+  }
 }
 
 Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
@@ -465,9 +474,18 @@ Status Manager::endDeviceWork(accel::NativeStream stream, bool submitted) {
 }
 
 Status Manager::beginOwnWork(std::span<const coherence::DeviceRange> ranges) {
-  return forked() ? fail(adsmErrorForked, "device work in a child of fork")
-                  : parts_->gathering.reachingOn(
-                        0, ranges, [&] { return parts_->migration.beginOwnWork(ranges); });
+  if (forked()) {
+    return fail(adsmErrorForked, "device work in a child of fork");
+  }
+  for (;;) {
+    const bool whole = joined(ranges);
+    GMAC_TRY(parts_->gathering.reachingOn(0, ranges,
+                                          [&] { return parts_->migration.beginOwnWork(ranges); }));
+    if (!whole || parts_->zeroCopy.areWhole(ranges)) {
+      return {};
+    }
+    GMAC_TRY(parts_->launches.endOwnWork(ranges, accel::Ticket{}));
+  }
 }
 
 Status Manager::endOwnWork(std::span<const coherence::DeviceRange> ranges, accel::Ticket ticket) {
@@ -499,6 +517,18 @@ void Manager::noneRepeats() noexcept {
   if (!forked()) {
     parts_->repeated.note();
   }
+}
+
+void Manager::keepWhole() noexcept {
+  if (!forked() && !parts_->zeroCopy.keepWhole() && makeRoomForOwnWork()) {
+    (void)parts_->zeroCopy.keepWhole();
+  }
+}
+
+// ZeroCopy::joinIn(), for which there may have to be room on the device.
+bool Manager::joined(std::span<const coherence::DeviceRange> ranges) {
+  return parts_->zeroCopy.joinIn(ranges) ||
+         (makeRoomForOwnWork() && parts_->zeroCopy.joinIn(ranges));
 }
 
 coherence::DeviceWait Manager::beforeDeviceWait(std::optional<accel::NativeStream> stream,
@@ -648,5 +678,9 @@ bool Manager::fitsNowhere(std::size_t bytes) {
 bool Manager::isKept(std::uintptr_t device) { return !forked() && parts_->freed.isKept(device); }
 
 std::size_t Manager::keptBytes() const noexcept { return parts_->freed.keptBytes(); }
+
+std::size_t Manager::ofOneKind(const void* address, std::size_t bytes) noexcept {
+  return parts_->lookup.ofOneKind(address, bytes);
+}
 
 }  // namespace gmac

@@ -91,6 +91,7 @@ class Manager final : public coherence::Port {
   void endRepeated(accel::NativeStream stream, bool submitted) noexcept override;
   void markRepeated() noexcept override;
   void noneRepeats() noexcept override;
+  void keepWhole() noexcept override;
   using Port::beforeDeviceWait;
   coherence::DeviceWait beforeDeviceWait(std::optional<accel::NativeStream> stream,
                                          bool asks) override;
@@ -119,6 +120,7 @@ class Manager final : public coherence::Port {
   bool fitsNowhere(std::size_t bytes) override;
   bool isKept(std::uintptr_t device) override;
   std::size_t keptBytes() const noexcept override;
+  std::size_t ofOneKind(const void* address, std::size_t bytes) noexcept override;
 
   // See CpuAccess.
   bool onFault(void* address, bool write) noexcept;
@@ -159,6 +161,7 @@ class Manager final : public coherence::Port {
   Status callUsing(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
                    const std::optional<CallUses>& uses, std::optional<std::size_t> device);
   void afterWait();
+  bool joined(std::span<const coherence::DeviceRange> ranges);
   Status proveStripes(std::span<const std::size_t> devices);
 
   accel::Accelerator& accelerator_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <boost/intrusive/list.hpp>
 #include <boost/intrusive/list_hook.hpp>
@@ -68,7 +69,7 @@ class Object : public DeviceUses,
   const accel::DeviceAddress device;
   bool sharedBySmallObjects = false;
   bool sameAddress = true;
-  std::uint64_t number = 0;        // unique: counts allocations
+  std::uint64_t number = 0;        // unique: ObjectIndex's
   std::size_t requestedBytes = 0;  // as allocated, before rounding up
 
   // ---- blocks ----
@@ -208,7 +209,8 @@ class Object : public DeviceUses,
   // Whether a fetch of its neighbours can include the block.
   bool fetchable(BlockIndex index) const {
     const Block& block = (*this)[index];
-    return block.state == State::kInvalid && block.settled() && pagesReady(index);
+    return block.state == State::kInvalid && block.settled() && pagesReady(index) &&
+           ownAround(offsetOf(index)).end >= offsetOf(index + 1);
   }
   // The newest flush of all blocks, and of some.
   accel::Ticket flushed() const {
@@ -268,6 +270,42 @@ class Object : public DeviceUses,
   // Of those, from the first that has no home yet to the end of the last; empty: all have one.
   ByteRange homeless(ByteRange part) const;
   bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
+
+  // ---- pages with one copy (policies/hot_pages.h) ----
+  // Each is an object of its own meanwhile, which the index finds in this one's place. This one's
+  // blocks there are Invalid, and nobody opens them.
+  std::vector<std::unique_ptr<Object>> pages;
+  // How often each has become part of this one again, and all have together. Empty: none has.
+  std::vector<std::uint8_t> pageReturns;
+  std::uint32_t allPageReturns = 0;
+  Object* whole = nullptr;  // of a page: the object that it is of; NULL: it is none
+  // The allocation: the object, or that of which it is a page.
+  Object& allocation() { return whole != nullptr ? *whole : *this; }
+  const Object& allocation() const { return whole != nullptr ? *whole : *this; }
+  // The bytes around an offset that are no page's; those before it, where a page has it.
+  ByteRange ownAround(std::size_t offset) const {
+    ByteRange own{0, bytes()};
+    for (const std::unique_ptr<Object>& page : pages) {
+      const std::size_t begin = offsetFrom(page->address());
+      if (begin + page->bytes() > offset) {
+        own.end = std::max(begin, offset);
+        break;
+      }
+      own.begin = begin + page->bytes();
+    }
+    return own;
+  }
+  std::byte* ownBegin(const void* p) const { return address() + ownAround(offsetFrom(p)).begin; }
+  std::byte* ownEnd(const void* p) const { return address() + ownAround(offsetFrom(p)).end; }
+  // Calls `function(object)` for itself and its pages.
+  template <typename Function>
+  void withPages(Function function) {
+    function(*this);
+    for (const std::unique_ptr<Object>& page : pages) {
+      function(*page);
+    }
+  }
+
   GuestPolicy guest;      // of its uses, while its accelerator's copy is in the CPU's memory
   bool hasMoved = false;  // with its contents
   // There is one copy, in the CPU's pages, which kernels reach over the bus.
@@ -317,6 +355,7 @@ class Object : public DeviceUses,
 
   // ---- who is using it ----
   bool inTransit() const { return inTransit_ > 0 || moving; }  // some block, or the whole object
+  bool anyInTransit() const { return inTransit_ > 0; }         // of its blocks
   bool held() const { return holds_ > 0; }                     // some block
   bool protectionIsStale() const { return protectionStale_; }
   bool inTransit(BlockRange range) const {
@@ -383,6 +422,10 @@ class Object : public DeviceUses,
 
  private:
   friend class Blocks;
+
+  std::size_t offsetFrom(const void* p) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(p) - address());
+  }
 
   Block& writable(BlockIndex index) { return blocks_.writable(static_cast<std::size_t>(index)); }
   // Whether the predicate holds for a made block of a range. (Blocks in transit or held are open.)
@@ -517,20 +560,40 @@ struct ObjectAddress {
   type operator()(const Object& object) const { return object.address(); }
 };
 
-// Finds the object at an address in O(log n). Guarded by the lock; allocates nothing.
+// Finds the object at an address in O(log n). Pages that are objects of their own come after their
+// allocation in the order of all, and are found in its place. Guarded by the lock; allocates
+// nothing.
 class ObjectIndex {
  public:
-  using Set = boost::intrusive::set<Object, boost::intrusive::key_of_value<ObjectAddress>>;
+  using Set = boost::intrusive::multiset<Object, boost::intrusive::key_of_value<ObjectAddress>>;
 
-  void insert(Object& object) { set_.insert(object); }
-  void erase(Object& object) { set_.erase(set_.iterator_to(object)); }
+  // Numbers it, too.
+  void insert(Object& object) {
+    object.number = ++numbers_;
+    set_.insert(object);
+    pages_.fetch_add(object.whole != nullptr ? 1 : 0, std::memory_order_relaxed);
+  }
+  void erase(Object& object) {
+    set_.erase(set_.iterator_to(object));
+    pages_.fetch_sub(object.whole != nullptr ? 1 : 0, std::memory_order_relaxed);
+  }
+  // Whether some are pages of others. A load; needs no lock.
+  bool anyPages() const { return pages_.load(std::memory_order_relaxed) != 0; }
   Object* find(const void* p) {
     auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
     if (after == set_.begin()) {
       return nullptr;
     }
-    Object& object = *--after;
-    return p < object.end() ? &object : nullptr;
+    Object* object = &*--after;
+    if (p >= object->end()) {
+      object = &object->allocation();
+    }
+    return p < object->end() ? object : nullptr;
+  }
+  // The allocation at an address, be it one of a page.
+  Object* findAllocation(const void* p) {
+    Object* const object = find(p);
+    return object == nullptr ? nullptr : &object->allocation();
   }
   // The first object that ends after p; for walks that release the lock between objects.
   Object* firstEndingAfter(const void* p) {
@@ -538,7 +601,7 @@ class ObjectIndex {
       return object;
     }
     auto after = set_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
-    return after == set_.end() ? nullptr : &*after;
+    return after == set_.end() ? nullptr : find(after->address());  // or its first page
   }
   // Calls `visit(object, first, last)` for each object that [begin, begin + bytes) overlaps, in
   // order, with the part of the range in it; ends where that returns false.
@@ -551,22 +614,28 @@ class ObjectIndex {
         return;
       }
       const std::byte* const first = std::max<const std::byte*>(position, object->address());
-      position = std::min<const std::byte*>(end, object->end());
+      position = std::min<const std::byte*>(end, object->ownEnd(first));
       if (!visit(*object, first, position)) {
         return;
       }
     }
   }
-  // The last object that begins before p.
+  // The object of the byte before p; else the last one before that.
   Object* lastBeginningBefore(const void* p) {
     auto after = set_.lower_bound(static_cast<std::byte*>(const_cast<void*>(p)));
-    return after == set_.begin() ? nullptr : &*--after;
+    if (after == set_.begin()) {
+      return nullptr;
+    }
+    Object* const object = &*--after;
+    return object->end() < p ? &object->allocation() : object;
   }
   Set& all() { return set_; }
   std::size_t count() const { return set_.size(); }
 
  private:
   Set set_;
+  std::uint64_t numbers_ = 0;
+  std::atomic<std::size_t> pages_{0};
 };
 
 }  // namespace gmac

@@ -374,6 +374,10 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     waits_.forSubmission(lock);
     return Step::kRetry;
   }
+  if (object.moving) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
   auto ready = residency_.makeReady(lock, object, index);
   if (!ready.ok() || *ready == Step::kRetry) {
     return ready;
@@ -454,6 +458,10 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
   }
   if (ledger_.submissionElsewhere()) {
     waits_.forSubmission(lock);
+    return Step::kRetry;
+  }
+  if (object.moving) {
+    lock.waitForChange();
     return Step::kRetry;
   }
   auto ready = residency_.makeReady(lock, object, index);

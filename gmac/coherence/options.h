@@ -20,7 +20,7 @@ struct SpillOptions {
 // See zero_copy_policy.h.
 struct ZeroCopyLimits {
   std::uint32_t leastRounds = 32;
-  std::uint64_t longest = 100'000;  // nanoseconds
+  std::uint64_t longest = 300'000;  // nanoseconds
   std::uint64_t each = 60'000;      // nanoseconds; more than what an object's own copies take
   std::uint64_t slack = 20'000;     // nanoseconds
 };
@@ -36,6 +36,8 @@ struct ZeroCopyOptions {
   bool allowed = true;
   // A kernel can read all of a larger object over the bus: that is too much to try.
   std::size_t mostBytes = std::size_t{2} << 20;
+  // Of that, pages move (policies/hot_pages.h): of what size, at such multiples in the object.
+  std::size_t pageBytes = std::size_t{2} << 20;
   ZeroCopyLimits limits;
   PromptWaitLimits prompt;
 };

@@ -88,6 +88,8 @@ bool Port::beginRepeated(accel::NativeStream) noexcept { return false; }
 void Port::endRepeated(accel::NativeStream, bool) noexcept {}
 void Port::markRepeated() noexcept {}
 void Port::noneRepeats() noexcept {}
+
+void Port::keepWhole() noexcept {}
 DeviceWait Port::beforeDeviceWait(std::optional<accel::NativeStream>, bool) { return {}; }
 Status Port::afterDeviceWait(const DeviceWait&) { return {}; }
 void Port::hostFunctionQueued() {}
@@ -117,6 +119,8 @@ bool Port::makeRoom() { return false; }
 bool Port::makeRoomForOwnWork() { return false; }
 bool Port::fitsNowhere(std::size_t) { return false; }
 bool Port::isKept(std::uintptr_t) { return false; }
+std::size_t Port::ofOneKind(const void*, std::size_t bytes) noexcept { return bytes; }
+
 std::size_t Port::keptBytes() const noexcept { return 0; }
 
 bool Port::managedMode() const noexcept { return false; }

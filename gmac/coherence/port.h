@@ -43,6 +43,8 @@ struct DeviceRange {
   const void* address;  // a shared address, as a device address (identical); NULL: every object
   std::size_t bytes;    // ignored with NULL
   bool write;           // the work may write it; else it only reads it
+  // The driver gets it in parts of one kind of memory each (Port::ofOneKind()); else as a whole.
+  bool inParts = false;
 };
 
 // Where the bytes of a range are current.
@@ -179,6 +181,9 @@ class Port {
   // way, as the application is about to record the work of streams.
   virtual void markRepeated() noexcept;
   virtual void noneRepeats() noexcept;
+  // After noteRecorded(): from now on each object has memory of one kind. Waits for all device work
+  // where one has not.
+  virtual void keepWhole() noexcept;
   // The application is about to wait for all device work, or for that of one stream;
   // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A
   // hint: copies the bytes that the CPU is likely to read next, on the same queue after that work.
@@ -277,6 +282,10 @@ class Port {
   virtual bool isKept(std::uintptr_t device);
   // The size of that memory in bytes. A load.
   virtual std::size_t keptBytes() const noexcept;
+  // Length of a prefix of [address, address + bytes), bytes > 0, that the driver copies or fills at
+  // once: some pages of an object may have one copy, in the CPU's memory. Good from
+  // beginDeviceWork() to endDeviceWork(), for a range that says `inParts`.
+  virtual std::size_t ofOneKind(const void* address, std::size_t bytes) noexcept;
 
   // ---- Programs written for managed memory (GMAC_MANAGED)
 
@@ -314,6 +323,7 @@ namespace internal {
 extern constinit std::atomic<Port*> running;
 inline constinit std::atomic<std::uint64_t> contextsEnded{0};  // counted by the manager
 inline constinit std::atomic<bool> openWaits{false};
+inline constinit std::atomic<bool> recorded{false};
 inline constinit std::atomic<std::uint64_t> placesChanged{1};
 }  // namespace internal
 
@@ -353,6 +363,11 @@ inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
 // revoked; may be called before the runtime starts.
 inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
 inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
+
+// The application is about to record work that runs later and names memory by ranges (a graph).
+// Never revoked; may be called before the runtime starts.
+inline void noteRecorded() noexcept { internal::recorded.store(true); }
+inline bool recorded() noexcept { return internal::recorded.load(); }
 
 // Which loans are asked for: all of a kind, as the borrower knows no blocks.
 enum class Lent { kOnCpu, kOnDevice };

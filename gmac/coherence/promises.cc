@@ -8,7 +8,7 @@ namespace gmac {
 Status Promises::setUsers(const void* address, Object::Users users, accel::NativeStream stream) {
   Lock lock(mutex_);
   for (;;) {
-    Object* const object = index_.find(address);
+    Object* const object = index_.findAllocation(address);
     if (object == nullptr || object->closing) {
       return fail(adsmErrorInvalidPointer, "{} is in no shared object", address);
     }
@@ -23,9 +23,16 @@ Status Promises::setUsers(const void* address, Object::Users users, accel::Nativ
     // Later accesses will no longer wait for what was submitted under the terms so far.
     bool waited = false;
     GMAC_TRY(waits_.forWriters(lock, *object, &waited));
+    for (const std::unique_ptr<Object>& page : object->pages) {
+      if (!waited) {
+        GMAC_TRY(waits_.forWriters(lock, *page, &waited));
+      }
+    }
     if (!waited) {
-      object->users = users;
-      object->userStream = stream;
+      object->withPages([&](Object& part) {
+        part.users = users;
+        part.userStream = stream;
+      });
       return {};
     }
   }
@@ -33,9 +40,9 @@ Status Promises::setUsers(const void* address, Object::Users users, accel::Nativ
 
 void Promises::setReadMostly(const void* address, bool readMostly) {
   Lock lock(mutex_);
-  Object* const object = index_.find(address);
+  Object* const object = index_.findAllocation(address);
   if (object != nullptr && !object->closing && !object->sharedBySmallObjects) {
-    object->onlyRead = readMostly;
+    object->withPages([&](Object& part) { part.onlyRead = readMostly; });
   }
 }
 

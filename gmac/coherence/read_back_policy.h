@@ -14,7 +14,7 @@
 //    confirmations in a row they are opened at the end of 2^n - 1 waits, at most seven, before the
 //    next such check; also for writing, if they were written in the round of the last check.
 //  - Where bytes have one copy (zero_copy_policy.h) nothing is copied. There may be more waits
-//    between two checks then, as the constructor is told.
+//    between two checks then, and any number of bytes.
 //  - Where no fault comes, the guess was wrong: twice as many equal rounds are needed before the
 //    next one. A check that succeeds where checks are rarest halves that again.
 //
@@ -43,9 +43,18 @@ class ReadBackPolicy {
   static constexpr std::uint32_t kMostUncheckedOfOneCopy = 255;
 
   ReadBackPolicy() = default;
-  // `limit`: of the waits between two checks.
-  explicit ReadBackPolicy(std::uint32_t limit) : limit_(limit) {}
-  void forget() { *this = ReadBackPolicy(limit_); }
+  static ReadBackPolicy ofOneCopy() {
+    ReadBackPolicy policy;
+    policy.limit_ = kMostUncheckedOfOneCopy;
+    policy.mostBytes_ = SIZE_MAX;
+    return policy;
+  }
+  void forget() {
+    ReadBackPolicy forgets;
+    forgets.limit_ = limit_;
+    forgets.mostBytes_ = mostBytes_;
+    *this = forgets;
+  }
   // The next object in the memory begins where this one has ended; `open`: with what was open.
   ReadBackPolicy forNext(bool open) const {
     ReadBackPolicy next = *this;
@@ -98,11 +107,10 @@ class ReadBackPolicy {
       equalRounds_ = std::min(equalRounds_ + 1, kMostRounds);
     }
   }
-  // Whether guesses are made.
-  bool guesses() const {
-    return equalRounds_ >= (kLeastRounds << wrongGuesses_) && bytes_.length() <= kMostBytes;
-  }
-  // The guessed block, where there are guesses.
+  // Whether the CPU comes for the same bytes again and again; and whether guesses are made.
+  bool repeats() const { return equalRounds_ >= (kLeastRounds << wrongGuesses_); }
+  bool guesses() const { return repeats() && bytes_.length() <= mostBytes_; }
+  // The block of these bytes.
   BlockIndex block() const { return block_; }
   ByteRange bytes() const { return bytes_; }
   // The program waits, and the block is Invalid: what to copy. No call has been made since if the
@@ -134,6 +142,7 @@ class ReadBackPolicy {
   }
 
   std::uint32_t limit_ = kMostUnchecked;  // of mostUnchecked_
+  std::size_t mostBytes_ = kMostBytes;    // that are guessed
   BlockIndex block_{};
   ByteRange bytes_;
   std::uint32_t equalRounds_ = 0;

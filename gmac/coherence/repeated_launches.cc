@@ -165,7 +165,8 @@ ConcurrentUse::Verdict RepeatedLaunches::judgeRounds() {
   const std::uint64_t rounds = rounds_.exchange(0, std::memory_order_relaxed);
   const std::uint64_t took = roundsTook_.exchange(0, std::memory_order_relaxed);
   const std::uint64_t slow = slowTook_.exchange(0, std::memory_order_relaxed);
-  const auto verdict = rounds > 0 ? concurrent_.took(took / rounds) : ConcurrentUse::Verdict::kOpen;
+  const auto verdict =
+      rounds > 0 ? concurrent_.took(took / rounds, rounds) : ConcurrentUse::Verdict::kOpen;
   return slow == 0 || verdict == ConcurrentUse::Verdict::kBad ? verdict : concurrent_.took(slow);
 }
 

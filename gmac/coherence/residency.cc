@@ -100,7 +100,7 @@ Result<Step> Residency::makeReady(Lock& lock, Object& object, BlockIndex index) 
   for (std::size_t chunk = object.chunkOf(object.offsetOf(index)); chunk < end; ++chunk) {
     if (object.uses[chunk] != Object::Use::kTouched) {
       noteUse(object, chunk, Object::Use::kTouched);
-      lastTouched_ = &object;
+      lastTouched_ = &object.allocation();
       alarm_.ring();
     }
     const Object::Chunk state = object.chunks[chunk];

@@ -57,6 +57,11 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
 // at a time of its own. And what the CPU has apart from what it has not.
 Status verifyPagesOf(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index) {
   const ByteRange current = object.currentOf(index);
+  if (object.ownAround(object.offsetOf(index)).end < object.offsetOf(index + 1)) {
+    return object[index].state == State::kInvalid
+               ? Status()
+               : wrong(object, index, "open, but of a page that is another object");
+  }
   for (ByteRange piece{object.offsetOf(index), 0}; piece.begin < object.offsetOf(index + 1);
        piece.begin = piece.end) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
@@ -75,9 +80,14 @@ Status verifyPagesOf(const std::vector<os::Mapping>& mappings, Object& object, B
 Status verifyRest(const std::vector<os::Mapping>& mappings, Object& object, BlockRange group) {
   const State state = object.rest(group.begin);
   const bool inside = group.begin >= object.open.begin && group.end <= object.open.end;
-  const auto begin =
-      reinterpret_cast<std::uintptr_t>(object.address()) + object.offsetOf(group.begin);
-  const bool loose = os::loosestAccess(mappings, begin, object.lengthOf(group)) > accessOf(state);
+  const auto base = reinterpret_cast<std::uintptr_t>(object.address());
+  const ByteRange bytes = object.bytesOf(group);
+  bool loose = false;
+  for (std::size_t at = bytes.begin; at < bytes.end;) {
+    const std::size_t end = std::min(bytes.end, object.ownAround(at).end);
+    loose |= at < end && os::loosestAccess(mappings, base + at, end - at) > accessOf(state);
+    at = at < end ? end : at + object.blockBytes;
+  }
   if (loose || (state != State::kInvalid && !inside)) {
     return fail(
         adsmErrorSystem, "object {} ({} bytes), unused blocks from {} on ({}): {}",
@@ -128,7 +138,8 @@ Status Blocks::verifyAll() {
   }
   // (They end without the lock, and would leave the list then.)
   for (const Object& object : readBacks_) {
-    if (index_.find(object.address()) != &object) {
+    const Object* const found = index_.find(object.address());
+    if (found == nullptr || (found != &object && found->whole != &object)) {
       return fail(adsmErrorSystem,
                   "object {}: freed, but in the list of objects that are read back",
                   shown(object.address()));

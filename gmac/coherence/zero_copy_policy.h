@@ -34,6 +34,7 @@
 #define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -119,6 +120,18 @@ class ZeroCopyPolicy {
     trial_ = {};
     begun_ = 0;
   }
+  // Of an object that moves page by page: rounds are one page's from here on, which has moved back
+  // so often.
+  void considers(std::size_t page, std::uint32_t returns) {
+    rounds_ = page == page_ ? rounds_ : 0;
+    page_ = page;
+    wrong_ = std::min(returns, kMostWrong);
+  }
+  // That page has moved, with a policy of its own; or one has moved back.
+  void pageMoved() {
+    inRound_ = false;
+    rounds_ = begun_ = 0;
+  }
   // Its rounds count as quick until those of all objects that are used at once say otherwise.
   void trust() { trusted_ = true; }
   bool trusted() const { return trusted_; }
@@ -182,6 +195,7 @@ class ZeroCopyPolicy {
   Nanoseconds begun_ = 0;     // the launch of this round; 0: there was none
   Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
   std::uint64_t rounds_ = 0;  // with two copies
+  std::size_t page_ = 0;      // of which they are, if the object moves page by page
   std::optional<std::uintptr_t> queue_;
   RoundTrial trial_;               // with one
   std::uint32_t idle_ = 0;         // waits since the CPU came

@@ -255,7 +255,7 @@ class FileMirror final : public Mirror {
   // The app view has had its mapping and protections from the start.
   Status install(std::size_t, const AccessMap&) override { return {}; }
 
-  Status protect(std::size_t offset, std::size_t length, Access access) override {
+  Status protectPages(std::size_t offset, std::size_t length, Access access) override {
     return os::protect(address_ + offset, length, access);
   }
 

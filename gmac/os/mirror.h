@@ -99,13 +99,18 @@ class Mirror {
   // Puts a prepared chunk under the app view with the protections of `map`. Never gives a byte more
   // access than `map` does, not even for a moment. Fault path.
   virtual Status install(std::size_t chunk, const AccessMap& map) = 0;
-  // Changes the protection of the app view. Bytes of chunks that are not installed get their
-  // protection from install. Fault path.
-  virtual Status protect(std::size_t offset, std::size_t length, Access access) = 0;
+  // Changes the protection of the app view, but for what is a part's. Bytes of chunks that are not
+  // installed get their protection from install. Fault path.
+  Status protect(std::size_t offset, std::size_t length, Access access);
   // Removes the app view, as the destructor would; pages stay pinned. The rest of the destructor's
   // work (the driver unpins page by page) may then be done later and by any thread. Only
   // destruction may follow.
   virtual void withdraw() noexcept = 0;
+
+  // Some of one installed chunk's pages as a mirror of their own, of one chunk, which is installed.
+  // protect() passes over them until that is destroyed, before this one; it does not run when that
+  // is made or destroyed. Throws std::bad_alloc.
+  std::unique_ptr<Mirror> part(std::size_t offset, std::size_t bytes);
 
   // Puts readable and writable pages after the mirror's last one, in place of what is mapped there,
   // until removeMargin() or withdraw(), which leave a mapping without access. Where a device uses
@@ -117,12 +122,21 @@ class Mirror {
   Mirror(void* address, std::size_t bytes, std::size_t chunkBytes)
       : address_(static_cast<std::byte*>(address)), bytes_(bytes), chunkBytes_(chunkBytes) {}
 
+  // As protect(), of parts, too.
+  virtual Status protectPages(std::size_t offset, std::size_t length, Access access) = 0;
+
   std::byte* address_;
   std::size_t bytes_;
   std::size_t chunkBytes_;
 
  private:
+  friend class MirrorPart;
+  struct Part {
+    std::size_t begin, end;
+  };
+
   std::size_t marginBytes_ = 0;
+  std::vector<Part> parts_;  // in order
 };
 
 // Ranges of one growing memory file: any number of objects takes one file descriptor. They share

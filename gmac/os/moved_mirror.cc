@@ -99,7 +99,7 @@ class MovedMirror final : public Mirror {
     return {};
   }
 
-  Status protect(std::size_t offset, std::size_t length, Access access) override {
+  Status protectPages(std::size_t offset, std::size_t length, Access access) override {
     const std::size_t end = offset + length;
     while (offset < end) {
       std::size_t chunk = offset / chunkBytes_;

@@ -16,6 +16,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <climits>
@@ -134,6 +135,10 @@ class Ranges {
     if (extent.gaps) add(extent.first, extent.bytes, false);
     add(extent.first, extent.bytes, true);
   }
+  // The driver gets them in parts (inParts()).
+  void inParts() {
+    std::for_each_n(ranges_.begin(), count_, [](DeviceRange& range) { range.inParts = true; });
+  }
   std::span<const DeviceRange> all() const { return {ranges_.data(), count_}; }
 
  private:
@@ -211,6 +216,23 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
   return waits ? acquire(result) : result;
+}
+
+// Calls `submit(offset, bytes)` for all parts of a copy of `bytes` between two ranges, of which
+// each lies in one kind of memory at either end, or once for none; ends with the first error.
+template <typename Submit>
+CUresult inParts(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, Submit submit) {
+  if (bytes == 0) return submit(0, 0);
+  coherence::Port& port = coherence::port();
+  CUresult result = CUDA_SUCCESS;
+  for (std::size_t offset = 0; offset < bytes && result == CUDA_SUCCESS;) {
+    const std::size_t most =
+        port.ofOneKind(reinterpret_cast<const void*>(to + offset), bytes - offset);
+    const std::size_t part = port.ofOneKind(reinterpret_cast<const void*>(from + offset), most);
+    result = submit(offset, part);
+    offset += part;
+  }
+  return result;
 }
 
 // The stream among a call's arguments.

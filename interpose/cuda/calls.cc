@@ -240,10 +240,10 @@ struct Copy {
         (target.isShared && std::is_pointer_v<To>) || (source.isShared && std::is_pointer_v<From>);
     return submit<Zero>(
         target, source, bytes,
-        [&] {
+        [&](std::size_t at, std::size_t part) {
           // The CPU's copy of a shared range must not be touched now: use the accelerator's copy.
-          if (asHost) return unified<Zero>(target.device, source.device, bytes, rest...);
-          return real(target.as(to), source.as(from), bytes, rest...);
+          if (asHost) return unified<Zero>(target.device + at, source.device + at, part, rest...);
+          return real(target.as(to, at), source.as(from, at), part, rest...);
         },
         rest...);
   }
@@ -259,7 +259,10 @@ struct Copy {
     }
     return submit<Zero>(
         target, source, bytes,
-        [&] { return real(target.device, toContext, source.device, fromContext, bytes, rest...); },
+        [&](std::size_t at, std::size_t part) {
+          return real(target.device + at, toContext, source.device + at, fromContext, part,
+                      rest...);
+        },
         rest...);
   }
 
@@ -272,10 +275,10 @@ struct Copy {
           isShared(shared(cpu, bytes)),
           device(isShared ? onDevice(cpu) : (CUdeviceptr)address) {}
     // The form that the driver's function takes.
-    CUdeviceptr as(CUdeviceptr) const { return device; }
+    CUdeviceptr as(CUdeviceptr, std::size_t offset) const { return device + offset; }
     template <typename Pointer>
-    Pointer* as(Pointer* given) const {
-      return given;
+    Pointer* as(Pointer* given, std::size_t offset) const {
+      return reinterpret_cast<Pointer*>(reinterpret_cast<std::uintptr_t>(given) + offset);
     }
     std::uintptr_t cpu;
     bool isShared;
@@ -288,8 +291,10 @@ struct Copy {
     Ranges ranges;
     ranges.reads(source.cpu, bytes);
     ranges.writes({target.cpu, bytes, false});
+    ranges.inParts();
     return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, work);
+                      !kTakesStream<Rest...>,
+                      [&] { return inParts(target.cpu, source.cpu, bytes, work); });
   }
 
   template <ZeroStream Zero, typename... Rest>
@@ -308,23 +313,30 @@ struct Copy {
 struct Set {
   template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
   static CUresult run(Real real, CUdeviceptr to, Value value, std::size_t count, Rest... rest) {
+    const std::uintptr_t cpu = cpuAddressOf(to);
     return fill<Zero>(
-        to, spanOf(cpuAddressOf(to), count * sizeof value, 1, 1, 0, 0),
-        [&](CUdeviceptr first) { return real(first, value, count, rest...); }, rest...);
+        to, spanOf(cpu, count * sizeof value, 1, 1, 0, 0), true,
+        [&](CUdeviceptr first) {
+          return inParts(cpu, cpu, count * sizeof value, [&](std::size_t at, std::size_t part) {
+            return real(first + at, value, part / sizeof value, rest...);
+          });
+        },
+        rest...);
   }
 
   template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
   static CUresult run(Real real, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
                       std::size_t height, Rest... rest) {
     return fill<Zero>(
-        to, spanOf(cpuAddressOf(to), width * sizeof value, height, 1, pitch, 0),
+        to, spanOf(cpuAddressOf(to), width * sizeof value, height, 1, pitch, 0), false,
         [&](CUdeviceptr first) { return real(first, pitch, value, width, height, rest...); },
         rest...);
   }
 
  private:
   template <ZeroStream Zero, typename Submit, typename... Rest>
-  static CUresult fill(CUdeviceptr to, const Extent& extent, Submit&& submit, Rest... rest) {
+  static CUresult fill(CUdeviceptr to, const Extent& extent, bool parts, Submit&& submit,
+                       Rest... rest) {
     if (!shared(extent.first, extent.bytes)) {
       if constexpr (kTakesStream<Rest...>) coherence::port().markRepeated();
       const Reentry inside;
@@ -332,6 +344,7 @@ struct Set {
     }
     Ranges ranges;
     ranges.writes(extent);
+    if (parts) ranges.inParts();
     return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
                       !kTakesStream<Rest...>, [&] { return submit(onDevice(extent.first)); });
   }

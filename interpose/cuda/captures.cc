@@ -37,6 +37,8 @@ struct Begin {
   static CUresult run(Real real, Args... args) {
     captures.fetch_add(1);
     coherence::port().noneRepeats();
+    coherence::noteRecorded();
+    coherence::port().keepWhole();
     const CUresult result = direct(real, args...);
     if (result != CUDA_SUCCESS) captures.fetch_sub(1);
     return result;

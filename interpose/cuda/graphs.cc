@@ -209,6 +209,8 @@ struct Described<CUgraphNodeParams*> : Trouble {
 struct Node {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
+    coherence::noteRecorded();
+    coherence::port().keepWhole();
     return add(real, Described<Args>(args)...);
   }
 

@@ -68,6 +68,10 @@ struct PointerAttribute {
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
           put(data, onDevice(cpu_));
           return true;
+        // (Wherever its pages lie now.)
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+          put(data, static_cast<unsigned>(CU_MEMORYTYPE_DEVICE));
+          return true;
         default:
           break;
       }

@@ -11,6 +11,7 @@
 
 #define GMAC_CUDA_PLAIN_CALLS(X)                                                            \
   X(cuMemHostRegister, cuMemHostRegister_v2, 6050, INT_MAX, Register)                       \
+  X(cuMemHostUnregister, cuMemHostUnregister, 4000, INT_MAX, Unregister)                    \
   X(cuMemFreeHost, cuMemFreeHost, 0, INT_MAX, FreeHost)                                     \
   X(cuIpcGetMemHandle, cuIpcGetMemHandle, 0, INT_MAX, Ipc)                                  \
   X(cuMemMap, cuMemMap, 0, INT_MAX, Mapping)                                                \
@@ -42,6 +43,15 @@ struct Register {
                     "it is reached by copies already");
     }
     return direct(real, address, bytes, flags);
+  }
+};
+
+// (Pages of objects may be registered by the runtime.)
+struct Unregister {
+  template <ZeroStream Zero, typename Real>
+  static CUresult run(Real real, void* address) {
+    return shared(cpuAddressOf(address), 1) ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED
+                                            : direct(real, address);
   }
 };
 

@@ -90,6 +90,16 @@ TEST_F(Concurrently, SoDoRoundsThatGainNothing) {
   EXPECT_EQ(round(26 * kUs), Verdict::kBad);
 }
 
+// As where launches repeat, of which the average is told: each counts.
+TEST_F(Concurrently, RoundsThatAreToldTogetherCountEach) {
+  use_.joins(100 * kUs, 0);
+  EXPECT_EQ(use_.took(120 * kUs, 15), Verdict::kOpen);
+  EXPECT_EQ(use_.took(120 * kUs, 15), Verdict::kOpen);
+  EXPECT_EQ(use_.took(120 * kUs, 15), Verdict::kBad);
+  EXPECT_EQ(use_.took(90 * kUs, 1000), Verdict::kGood);
+  EXPECT_EQ(use_.took(90 * kUs, 0), Verdict::kOpen) << "of none";
+}
+
 TEST_F(Concurrently, TheObjectWithTheShortestRoundsCounts) {
   use_.joins(25 * kUs, 0);
   use_.joins(900 * kUs, 1);

@@ -398,7 +398,8 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
   }
-  if (GetParam().fake.zeroCopy && steps >= 1000) {
+  // (Few programs come for one page of a large object for so long.)
+  if (GetParam().fake.zeroCopy && GetParam().zeroCopy.mostBytes == SIZE_MAX && steps >= 1000) {
     EXPECT_GT(stats().zeroCopies.value(), zeroCopies);
     EXPECT_GT(stats().zeroCopiesEnded.value(), zeroCopiesEnded);
   }
@@ -445,7 +446,7 @@ std::vector<MachineSetup> randomSetups() {
     neighbours.fake.movedPages = blockBytes > 4 * kKiB;
     setups.push_back(neighbours);
   }
-  // Windows with objects that get one copy after few rounds, and two again.
+  // Windows with objects, or pages of them, that get one copy after few rounds, and two again.
   const auto addZeroCopy = [&setups](MachineSetup setup) {
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;
@@ -454,6 +455,10 @@ std::vector<MachineSetup> randomSetups() {
                       .prompt = {.leastRounds = 1, .soon = UINT64_MAX}};
     setups.push_back(setup);
     setup.managed = true;
+    setups.push_back(setup);
+    setup.zeroCopy.mostBytes = setup.zeroCopy.pageBytes = 2 * setup.blockBytes;
+    setups.push_back(setup);
+    setup.managed = false;
     setups.push_back(setup);
   };
   addZeroCopy(windows);

@@ -143,6 +143,13 @@ TEST(ReadBackPolicy, LargeBlocksAreLeftToTheirFaults) {
     policy.closed(BlockIndex{0});
     EXPECT_FALSE(policy.guesses());
   }
+  EXPECT_TRUE(policy.repeats()) << "which says that one copy would be better";
+  ReadBackPolicy oneCopy = ReadBackPolicy::ofOneCopy();
+  for (int round = 0; round < 10; ++round) {
+    oneCopy.fetched(BlockIndex{0}, {0, 8 * ReadBackPolicy::kMostBytes});
+    oneCopy.closed(BlockIndex{0});
+  }
+  EXPECT_TRUE(oneCopy.guesses()) << "nothing is copied";
   ReadBackPolicy small;
   for (int round = 0; round < 10; ++round) {
     small.fetched(BlockIndex{0}, {0, ReadBackPolicy::kMostBytes});

@@ -45,9 +45,9 @@ class ZeroCopyRounds : public ::testing::Test {
 TEST_F(ZeroCopyRounds, ShortRoundsMoveTheObject) { EXPECT_EQ(roundsUntilMove(25 * kUs), 32); }
 
 TEST_F(ZeroCopyRounds, LongRoundsDoNot) {
-  EXPECT_EQ(roundsUntilMove(101 * kUs, 1000), 0);
+  EXPECT_EQ(roundsUntilMove(limits_.longest + kUs, 1000), 0);
   for (int i = 0; i < 1000; ++i) {
-    ASSERT_EQ(round(i % 32 == 0 ? 200 * kUs : 25 * kUs), Advice::kStay) << i;
+    ASSERT_EQ(round(i % 32 == 0 ? 2 * limits_.longest : 25 * kUs), Advice::kStay) << i;
   }
 }
 
@@ -78,8 +78,8 @@ TEST_F(ZeroCopyRounds, WhatTheKernelsTookCounts) {
     }
     return 0;
   };
-  EXPECT_EQ(roundsWith(101 * kUs), 0);
-  EXPECT_EQ(roundsWith(100 * kUs), 32);
+  EXPECT_EQ(roundsWith(limits_.longest + kUs), 0);
+  EXPECT_EQ(roundsWith(limits_.longest), 32);
   EXPECT_EQ(policy_.before(), 500 * kUs) << "that is what there is to gain";
 }
 
@@ -87,7 +87,7 @@ TEST_F(ZeroCopyRounds, ALongRoundAmongThoseOfSeveralThreadsEndsNothing) {
   const auto roundsWith = [&](bool contended) {
     policy_ = {};
     for (int i = 1; i <= 100; ++i) {
-      const std::uint64_t kernels = (i % 8 == 0 ? 101 : 20) * kUs;
+      const std::uint64_t kernels = i % 8 == 0 ? limits_.longest + kUs : 20 * kUs;
       policy_.launched(now_ += kUs);
       policy_.round();
       if (policy_.finished(now_ += 500 * kUs, limits_, 1, {kernels, kernels, contended}) ==
@@ -279,6 +279,24 @@ TEST_F(ZeroCopyRounds, WaitsWithoutARoundMoveItBack) {
     ASSERT_EQ(policy_.waits(), Advice::kStay);
   }
   EXPECT_EQ(policy_.waits(), Advice::kMove);
+}
+
+// Of an object that moves page by page, they are one page's.
+TEST_F(ZeroCopyRounds, AnotherPageNeedsRoundsOfItsOwn) {
+  for (int i = 0; i < 31; ++i) {
+    policy_.considers(3, 0);
+    ASSERT_EQ(round(25 * kUs), Advice::kStay) << i;
+  }
+  policy_.considers(4, 0);
+  for (int i = 1; i < 32; ++i) {
+    ASSERT_EQ(round(25 * kUs), Advice::kStay) << i;
+    policy_.considers(4, 0);
+  }
+  EXPECT_EQ(round(25 * kUs), Advice::kMove);
+  policy_.pageMoved();
+  // One that has moved back twice needs four times as many.
+  policy_.considers(4, 2);
+  EXPECT_EQ(roundsUntilMove(25 * kUs), 128);
 }
 
 TEST_F(ZeroCopyRounds, WhatCannotMoveIsLeftAlone) {

@@ -439,6 +439,72 @@ TEST_P(OverFakeDriver, AMoveToTheCpusPagesThatFailsAnywhereChangesNothing) {
   }
 }
 
+// A page inside an allocation: the rest stays what it is, and moves around it.
+TEST_P(OverFakeDriver, APageMovesAlone) {
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  MovableMemory& memory = *accelerator().movableMemory();
+  Object object(accelerator(), 4 * kPage);
+  ASSERT_TRUE(object.good());
+  for (std::size_t page = 0; page < 4; ++page) {
+    std::memset(object.runtime() + page * kPage, static_cast<int>(page + 1), kPage);
+  }
+  bringIn(object);
+  const std::size_t available = freeBytes();
+  const auto expectBytes = [&](std::byte inPage) {
+    for (std::size_t page = 0; page < 4; ++page) {
+      std::array<std::byte, 2> read{};
+      for (std::size_t i = 0; i < 2; ++i) {
+        const std::size_t offset = page * kPage + (i == 0 ? 0 : kPage - 1);
+        waitFor(good(accelerator().copyOut(&read[i], object.device(offset), 1, {})));
+      }
+      const std::byte expected = page == 1 ? inPage : static_cast<std::byte>(page + 1);
+      ASSERT_THAT(read, ::testing::Each(expected)) << page;
+    }
+  };
+  for (const char* call :
+       {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemcpyDtoDAsync_v2",
+        "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"}) {
+    fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kMirror).ok()) << call;
+    EXPECT_EQ(freeBytes(), available) << call;
+    ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{2})) << call;
+  }
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(memory.movePage(object.device(kPage), kPage, Home::kMirror).ok())
+        << lastErrorText();
+    EXPECT_EQ(freeBytes(), available + kPage);
+    EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kMirror).ok());
+    std::memset(object.app() + kPage, 77, kPage);
+    waitFor(good(accelerator().copyWithin(object.device(kPage + 1), object.device(), 1)));
+    EXPECT_EQ(object.app()[kPage + 1], std::byte{1}) << "the device reaches it";
+    object.app()[kPage + 1] = std::byte{77};
+    ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77}));
+    // What the driver refuses.
+    EXPECT_FALSE(accelerator().fill(object.device(kPage - 1), std::byte{5}, 2).ok());
+    // The rest.
+    ASSERT_TRUE(memory.move(object.device(), object.bytes(), Home::kCpu).ok()) << lastErrorText();
+    EXPECT_GE(freeBytes(), available + object.bytes()) << "and its margins";
+    ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77}));
+    ASSERT_TRUE(memory.move(object.device(), object.bytes(), Home::kDevice).ok())
+        << lastErrorText();
+    EXPECT_EQ(freeBytes(), available + kPage);
+    ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77}));
+    for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemHostUnregister"}) {
+      fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
+      EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kDevice).ok()) << call;
+      ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77})) << call;
+    }
+    ASSERT_TRUE(memory.movePage(object.device(kPage), kPage, Home::kDevice).ok())
+        << lastErrorText();
+    EXPECT_EQ(freeBytes(), available);
+    ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77}));
+  }
+  waitFor(good(accelerator().fill(object.device(kPage - 1), std::byte{5}, 2)));
+  // It is freed with the page apart.
+  ASSERT_TRUE(memory.movePage(object.device(3 * kPage), kPage, Home::kMirror).ok());
+  ASSERT_TRUE(memory.movePage(object.device(0), kPage, Home::kMirror).ok());
+}
+
 // The part of the device's page for which the CPU has no pages is zero when the page is the
 // device's again.
 TEST_P(OverFakeDriver, PagesThatTheCpusFillInPartMove) {

@@ -11,13 +11,14 @@ using namespace gmac::fake_cuda;  // NOLINT: the driver's functions live in no n
 namespace {
 
 CUresult submitCopy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstream stream) {
+  if (!ofOneKind(to, bytes) || !ofOneKind(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
   return submit(stream, [=] {
     std::memmove(bytesAt(to), bytesAt(from), bytes);
     return CUDA_SUCCESS;
   });
 }
 
-void submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
+CUresult submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
   const auto base = [](CUmemorytype type, const void* host, CUdeviceptr device, CUarray array) {
     return type == CU_MEMORYTYPE_HOST    ? reinterpret_cast<CUdeviceptr>(host)
            : type == CU_MEMORYTYPE_ARRAY ? reinterpret_cast<CUdeviceptr>(array->bytes.data())
@@ -25,7 +26,14 @@ void submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
   };
   const auto from = base(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray);
   const auto to = base(copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray);
-  submit(stream, [=] {
+  const auto last = [&](std::size_t pitch) {
+    return (copy.Height - 1) * pitch + copy.WidthInBytes;
+  };
+  if (!ofOneKind(from + copy.srcY * copy.srcPitch + copy.srcXInBytes, last(copy.srcPitch)) ||
+      !ofOneKind(to + copy.dstY * copy.dstPitch + copy.dstXInBytes, last(copy.dstPitch))) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return submit(stream, [=] {
     for (std::size_t row = 0; row < copy.Height; ++row) {
       std::memmove(bytesAt(to + (copy.dstY + row) * copy.dstPitch + copy.dstXInBytes),
                    bytesAt(from + (copy.srcY + row) * copy.srcPitch + copy.srcXInBytes),
@@ -37,7 +45,9 @@ void submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
 
 template <typename Value>
 CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
-  if (backingOf(to) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (backingOf(to) == nullptr || !ofOneKind(to, count * sizeof value)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   return submit(stream, [=] {
     std::fill_n(reinterpret_cast<Value*>(backingOf(to)), count, value);
     return CUDA_SUCCESS;
@@ -90,30 +100,29 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUst
 }
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes) {
   FAKE_CALL();
-  submitCopy(to, from, bytes, nullptr);
-  return finish(nullptr);
+  const CUresult submitted = submitCopy(to, from, bytes, nullptr);
+  return submitted == CUDA_SUCCESS ? finish(nullptr) : submitted;
 }
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void* from, std::size_t bytes) {
   FAKE_CALL();
   if (backingOf(to) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  submitCopy(to, number(from), bytes, nullptr);
-  return finish(nullptr);
+  const CUresult submitted = submitCopy(to, number(from), bytes, nullptr);
+  return submitted == CUDA_SUCCESS ? finish(nullptr) : submitted;
 }
 CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
   FAKE_CALL();
   if (backingOf(from) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  submitCopy(number(to), from, bytes, nullptr);
-  return finish(nullptr);
+  const CUresult submitted = submitCopy(number(to), from, bytes, nullptr);
+  return submitted == CUDA_SUCCESS ? finish(nullptr) : submitted;
 }
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D* copy) {
   FAKE_CALL();
-  submitRows(*copy, nullptr);
-  return finish(nullptr);
+  const CUresult submitted = submitRows(*copy, nullptr);
+  return submitted == CUDA_SUCCESS ? finish(nullptr) : submitted;
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   FAKE_CALL();
-  submitRows(*copy, stream);
-  return CUDA_SUCCESS;
+  return submitRows(*copy, stream);
 }
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
   FAKE_CALL();
@@ -131,7 +140,7 @@ CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
     rows.dstDevice = copy->dstDevice + to;
     rows.dstHost = static_cast<std::byte*>(copy->dstHost) + to;
     rows.dstPitch = copy->dstPitch;
-    submitRows(rows, stream);
+    if (const CUresult result = submitRows(rows, stream); result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }

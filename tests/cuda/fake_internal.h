@@ -36,6 +36,9 @@ class Call {
 
 // The memory behind a device address; NULL when it is none.
 std::byte* backingOf(CUdeviceptr address);
+// Whether a range is not in part memory of the CPU's that was registered, and in part a device's:
+// the driver copies and fills no such range.
+bool ofOneKind(CUdeviceptr address, std::size_t bytes);
 // Where the bytes of an address are: unified addressing.
 std::byte* bytesAt(CUdeviceptr address);
 

@@ -51,6 +51,21 @@ CUdevice deviceOf(CUdeviceptr address) {
   return after == memory.begin() ? -1 : std::prev(after)->second.device;
 }
 
+bool ofOneKind(CUdeviceptr address, std::size_t bytes) {
+  const auto& memory = device().memory;
+  auto next = memory.upper_bound(address);
+  next = next == memory.begin() ? next : std::prev(next);
+  bool registered = false;
+  bool other = false;
+  for (; next != memory.end() && next->first < address + bytes; ++next) {
+    if (next->first + next->second.bytes > address) {
+      const bool ofCpu = device().registered.count(reinterpret_cast<void*>(next->first)) != 0;
+      (ofCpu ? registered : other) = true;
+    }
+  }
+  return !registered || !other;
+}
+
 std::byte* bytesAt(CUdeviceptr address) {
   std::byte* const backing = backingOf(address);
   return backing != nullptr ? backing : reinterpret_cast<std::byte*>(address);

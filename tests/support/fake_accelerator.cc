@@ -264,6 +264,16 @@ void FakeAccelerator::complainOfUsers(const char* what, std::uintptr_t device, s
   }
 }
 
+// A kernel may use what no argument names.
+void FakeAccelerator::complainOfKernels(const char* what, std::uintptr_t device,
+                                        std::size_t bytes) {
+  if (!queues_[kKernels].empty() ||
+      std::any_of(queues_.begin() + kFirstStream, queues_.end(),
+                  [](const auto& stream) { return !stream.empty(); })) {
+    complain(fmt::format("{} of {:#x}, {} bytes: kernels may use it", what, device, bytes));
+  }
+}
+
 namespace {
 
 // The CPU's pages get a second address, as open as they are now: they are shared mappings, of a
@@ -284,9 +294,24 @@ bool mapAgain(std::uintptr_t address, std::size_t bytes, void* to) {
 
 void FakeAccelerator::complainOfZeroCopy(const char* what, std::uintptr_t device) {
   auto after = allocations_.upper_bound(device);
-  if (after != allocations_.begin() && (--after)->second.home == accel::Home::kMirror) {
+  if (after != allocations_.begin() &&
+      ((--after)->second.home == accel::Home::kMirror || pageIsAlone(device, 1, true))) {
     complain(fmt::format("{} at {:#x}: there is one copy", what, device));
   }
+}
+
+// Whether bytes of an allocation lie in a page that has moved alone: all of them, or any.
+bool FakeAccelerator::pageIsAlone(std::uintptr_t device, std::size_t bytes, bool all) const {
+  const auto after = allocations_.upper_bound(device);
+  if (after == allocations_.begin()) {
+    return false;
+  }
+  const auto& [start, allocation] = *std::prev(after);
+  return std::any_of(allocation.pages.begin(), allocation.pages.end(), [&](const auto& page) {
+    const std::uintptr_t begin = start + page.first;
+    return all ? begin <= device && device + bytes <= begin + page.second
+               : overlap(begin, page.second, device, bytes);
+  });
 }
 
 Result<accel::SharedAllocation> FakeAccelerator::sharedAllocation(DeviceAddress address) {
@@ -336,13 +361,10 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t moved, accel::Ho
                                                            : static_cast<std::uintptr_t>(home)});
   mayBlock("move");
   complainOfUsers("move", device, bytes);
-  // A kernel may use what no argument names. (What has one copy moves back before it is freed,
-  // while kernels may run that were told not to use it.)
-  const bool freed = allocations_.at(device).home == accel::Home::kMirror;
-  if (!freed && (!queues_[kKernels].empty() ||
-                 std::any_of(queues_.begin() + kFirstStream, queues_.end(),
-                             [](const auto& stream) { return !stream.empty(); }))) {
-    complain(fmt::format("move of {:#x}, {} bytes: kernels may use it", device, bytes));
+  // (What has one copy moves back before it is freed, while kernels may run that were told not to
+  // use it.)
+  if (allocations_.at(device).home != accel::Home::kMirror) {
+    complainOfKernels("move", device, bytes);
   }
   if (Status failed; fails(Op::Kind::kMove, "move", &failed)) {
     return failed;
@@ -369,6 +391,10 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t moved, accel::Ho
   if (!toMirror) {
     std::memcpy(pages, allocation.backing, bytes);
   }
+  for (const auto& [page, itsBytes] : allocation.pages) {
+    (void)mremap(allocation.backing + page, itsBytes, itsBytes, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 static_cast<std::byte*>(pages) + page);
+  }
   if (home == accel::Home::kCpu) {
     const auto kept = std::find(keptPages_.begin(), keptPages_.end(), bytes);
     if (kept != keptPages_.end()) {
@@ -386,6 +412,51 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t moved, accel::Ho
   usedOf(home, on) += bytes;
   allocation.home = home;
   allocation.device = on;
+  return {};
+}
+
+Status FakeAccelerator::movePage(DeviceAddress address, std::size_t bytes, accel::Home home) {
+  if (moveHook_) {
+    moveHook_();
+  }
+  const std::lock_guard guard(lock_);
+  const auto device = static_cast<std::uintptr_t>(address);
+  const auto found = std::prev(allocations_.upper_bound(device));
+  Allocation& allocation = found->second;
+  const std::size_t offset = device - found->first;
+  const bool toMirror = home == accel::Home::kMirror;
+  record({Op::Kind::kMove, device, bytes, {}, static_cast<std::uintptr_t>(home)});
+  mayBlock("move");
+  if (offset % bytes != 0 || offset + bytes > allocation.bytes ||
+      allocation.pages.contains(offset) == toMirror || (!toMirror && home != allocation.home)) {
+    complain(fmt::format("move of the page at {:#x}: it cannot", device));
+    return fail(adsmErrorSystem, "fake driver: bad movePage");
+  }
+  complainOfUsers("move", device, bytes);
+  if (toMirror) {
+    complainOfKernels("move", device, bytes);
+  }
+  if (Status failed; fails(Op::Kind::kMove, "move", &failed)) {
+    return failed;
+  }
+  if (toMirror && !options_.zeroCopy) {
+    return fail(adsmErrorNotSupported, "fake driver: {:#x} is out of reach", device);
+  }
+  std::byte* const backing = allocation.backing + offset;
+  if (toMirror) {
+    if (!mapAgain(device, bytes, backing)) {
+      return fail(adsmErrorHostMemory, "fake driver: no address space for a page");
+    }
+    allocation.pages.emplace(offset, bytes);
+    return {};
+  }
+  const std::vector<std::byte> held(backing, backing + bytes);
+  if (mmap(backing, bytes, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != backing) {
+    return fail(adsmErrorHostMemory, "fake driver: no address space for a page");
+  }
+  std::memcpy(backing, held.data(), bytes);
+  allocation.pages.erase(offset);
   return {};
 }
 
@@ -601,7 +672,12 @@ std::byte* FakeAccelerator::hostView(const void* address, std::size_t bytes) {
 }
 
 std::byte* FakeAccelerator::deviceView(DeviceAddress address, std::size_t bytes) {
-  return static_cast<std::byte*>(translate(static_cast<std::uintptr_t>(address), bytes));
+  const auto device = static_cast<std::uintptr_t>(address);
+  if (pageIsAlone(device, bytes, false) && !pageIsAlone(device, bytes, true)) {
+    complain(
+        fmt::format("{} bytes at {:#x}: some lie in a page that has moved alone", bytes, device));
+  }
+  return static_cast<std::byte*>(translate(device, bytes));
 }
 
 void* FakeAccelerator::translate(std::uintptr_t device, std::size_t bytes) {

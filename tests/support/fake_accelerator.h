@@ -211,6 +211,7 @@ class FakeAccelerator final : public accel::Accelerator,
     return allocate(bytes, alignment, placement, accel::Home::kCpu, 0);
   }
   Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
+  Status movePage(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
   std::size_t marginOf(accel::DeviceAddress address, std::size_t bytes) const override;
   void keepPages(bool keep) noexcept override;
   Result<accel::MemoryRoom> memoryRoom() override { return roomOn(0); }
@@ -279,6 +280,7 @@ class FakeAccelerator final : public accel::Accelerator,
     accel::Home home;
     int device;  // of kDevice
     std::uint64_t number;
+    std::map<std::size_t, std::size_t> pages = {};  // those that have moved alone: offset, bytes
   };
   struct Pinned {
     std::size_t bytes;
@@ -305,6 +307,8 @@ class FakeAccelerator final : public accel::Accelerator,
   // their place.
   std::size_t addressBytes(std::size_t bytes) const;
   // A complaint where there is nothing to be copied.
+  bool pageIsAlone(std::uintptr_t device, std::size_t bytes, bool all) const;
+  void complainOfKernels(const char* what, std::uintptr_t device, std::size_t bytes);
   void complainOfZeroCopy(const char* what, std::uintptr_t device);
   // Whether memory has so much left.
   Status roomFor(std::size_t bytes, accel::Home home, int device);

@@ -44,11 +44,12 @@ std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
 }  // namespace
 
 std::string nameOf(const MachineSetup& setup) {
-  std::string name = setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
-                     (setup.fake.movedPages ? "_moved" : "") +
-                     (setup.windowBytes != 0 ? "_windows" : "") +
-                     (setup.opensNeighbours ? "_neighbours" : "") +
-                     (setup.fake.zeroCopy ? "_zeroCopy" : "") + (setup.managed ? "_managed" : "");
+  std::string name =
+      setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
+      (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "") +
+      (setup.opensNeighbours ? "_neighbours" : "") + (setup.fake.zeroCopy ? "_zeroCopy" : "") +
+      (setup.zeroCopy.pageBytes != ZeroCopyOptions().pageBytes ? "_pages" : "") +
+      (setup.managed ? "_managed" : "");
   // Tests' names have no hyphens, as protocols' may.
   std::replace(name.begin(), name.end(), '-', '_');
   return name;

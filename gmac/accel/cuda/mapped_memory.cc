@@ -511,6 +511,51 @@ Status MappedMemory::move(std::uintptr_t address, std::size_t offset, std::size_
   }
 }
 
+Status MappedMemory::movePage(std::uintptr_t address, std::size_t offset, Place place,
+                              const Copier& copier) {
+  const auto found = ranges_.find(address);
+  const bool mirrors = place.home == Home::kMirror;
+  const auto has = [&](const Piece& piece) {
+    return piece.offset <= offset && offset + kPage <= piece.end();
+  };
+  // (What others have been handed stays whole.)
+  if (found == ranges_.end() || !offers(place.home) ||
+      (mirrors && (makesFiles() || found->second.handedOut))) {
+    return fail(adsmErrorNotSupported, "the accelerator's page at {:#x} cannot move alone",
+                address + offset);
+  }
+  Range& range = found->second;
+  range.pieces.reserve(range.pieces.size() + 2);
+  const auto piece = std::find_if(range.pieces.begin(), range.pieces.end(), has);
+  if (piece == range.pieces.end() || piece->isMirror() == mirrors || piece->alone == mirrors) {
+    return fail(adsmErrorNotSupported, "the accelerator's page at {:#x} cannot move alone",
+                address + offset);
+  }
+  // (Nobody else shall meet a want of memory meanwhile.)
+  constexpr std::size_t kLeftFree = std::size_t{64} << 20;
+  const std::size_t beside = piece->bytes - (mirrors ? kPage : 0);
+  const Result<MemoryRoom> available = room();
+  GMAC_TRY(available.status());
+  if (mirrors && available->free < beside + kLeftFree) {
+    return fail(adsmErrorAcceleratorMemory,
+                "the accelerator's page at {:#x} moves alone with {} bytes beside it; {} are free",
+                address + offset, beside, available->free);
+  }
+  const Result<Moving> moving =
+      prepare(*piece, {offset, offset + kPage, offset + kPage}, place, copier.device);
+  GMAC_TRY(moving.status());
+  Status copied = startCopy(address, range, *moving, copier);
+  if (copied.ok()) {
+    copied = endOfCopy(copier);
+  }
+  if (!copied.ok()) {
+    return keepingError(copied, [&] { drop(*moving); });
+  }
+  GMAC_TRY(exchange(address, range, *moving));
+  pieceAt(range, offset)->alone = mirrors;
+  return {};
+}
+
 // The new pages are filled at an address of their own, so that a failure before the exchange
 // changes nothing. A piece that is cut is made anew as a whole: no part of a mapping can be
 // exchanged alone.
@@ -609,7 +654,18 @@ Status MappedMemory::exchange(std::uintptr_t address, Range& range, const Moving
 }
 
 Status MappedMemory::giveBack(std::uintptr_t address, const Range& range) {
-  GMAC_TRY(unmap(address, range.pieces, For{}));
+  // (A page that is the CPU's has been given back with a context that is lost.)
+  Pieces rest;
+  for (const Piece& piece : range.pieces) {
+    if (piece.alone) {
+      (void)unmapMirror(address + piece.offset);
+    } else {
+      rest.push_back(piece);
+    }
+  }
+  if (!rest.empty()) {
+    GMAC_TRY(unmap(address + rest.front().offset, rest, For{}));
+  }
   releasePages(range.pieces);
   return range.reservedHere
              ? calls_.check(driver_.cuMemAddressFree, CUdeviceptr{address}, range.bytes)

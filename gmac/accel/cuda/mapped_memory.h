@@ -89,6 +89,9 @@ class MappedMemory {
   // they move to.
   Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
               const Copier& copier);
+  // Moves one page alone, to Home::kMirror, or from there to the place that the rest has; see
+  // MovableMemory::movePage().
+  Status movePage(std::uintptr_t address, std::size_t offset, Place place, const Copier& copier);
   // Where the page with that offset in an allocation lies.
   Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
   // The device that pages of an allocation lie on apart from the accelerator's; none: no page does.
@@ -138,6 +141,7 @@ class MappedMemory {
     Handle pages = 0;
     bool hasFile = false;      // for other processes
     std::size_t mirrored = 0;  // bytes of the CPU's own, where these are its pages
+    bool alone = false;        // movePage() has moved it there
     std::size_t end() const { return offset + bytes; }
     // The CPU's own: nothing is created, and mapping is registering.
     bool isMirror() const { return place.home == Home::kMirror; }
@@ -147,7 +151,9 @@ class MappedMemory {
   // where those bytes end.
   struct Pages {
     std::size_t first, last, end;
-    bool touch(const Piece& piece) const { return piece.offset < last && first < piece.end(); }
+    bool touch(const Piece& piece) const {
+      return piece.offset < last && first < piece.end() && !piece.alone;
+    }
   };
   static Pages pagesIn(std::size_t offset, std::size_t bytes, std::size_t all);
   struct Range {

@@ -27,6 +27,10 @@ namespace {
 // The driver maps memory in such pages; an allocation of whole ones starts at one.
 constexpr std::size_t kDevicePage = 2 << 20;
 
+// The most that is one piece of memory where one device has all: while a page of it moves alone, a
+// second one lies beside it.
+constexpr std::size_t kMostPieceBytes = std::size_t{256} << 20;
+
 // How much moves at a time between devices: 1 GiB in pieces of 64 MiB takes 1.3 times as long on
 // two H200s, at once 4 times.
 constexpr std::size_t kPieceBytes = std::size_t{128} << 20;
@@ -301,7 +305,7 @@ Result<DeviceAddress> StreamAccelerator::allocate(std::size_t bytes, std::size_t
   const auto takeIt = [&] {
     const std::size_t all = total + slack;
     if (!several_.load()) {
-      layout.pieceBytes = all;
+      layout.pieceBytes = mapped_.makesFiles() ? all : std::min(all, kMostPieceBytes);
     } else if (!striped && mapped_.makesFiles()) {
       layout.pieceBytes = MappedMemory::pieceBytes(all, kPieceBytes);
     }
@@ -386,6 +390,21 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
   }
   // The margin, too.
   return moved((*at)->first, bytes, movePages(allocation.given, 0, SIZE_MAX / 2, placeOf(home)));
+}
+
+Status StreamAccelerator::movePage(DeviceAddress address, std::size_t bytes, Home home) {
+  GMAC_TRY(ready());
+  const DeviceScope scope(*calls_);
+  const RetiringLock lock(*this);
+  const auto part = partOf(static_cast<std::uintptr_t>(address));
+  GMAC_TRY(part.status());
+  if (part->second % kDevicePage != 0 || bytes != kDevicePage) {
+    return gmac::fail(adsmErrorNotSupported, "{} bytes at {:#x} are no page of {}", bytes,
+                      static_cast<std::uintptr_t>(address), deviceName());
+  }
+  return withCopier(std::nullopt, [&](const MappedMemory::Copier& by) {
+    return mapped_.movePage(part->first, part->second, placeOf(home), by);
+  });
 }
 
 // Its pages are its own to the end of the last one.

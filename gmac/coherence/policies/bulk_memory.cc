@@ -249,7 +249,9 @@ std::size_t BulkMemory::sameOwner(const std::byte* edge, std::size_t most, bool 
   if (!outside && !object->closing) {
     *owner = object;
   }
-  const std::byte* const border = outside ? near : backward ? object->address() : object->end();
+  const std::byte* const border = outside    ? near
+                                  : backward ? object->ownBegin(edge)
+                                             : object->ownEnd(edge);
   return std::min(most, static_cast<std::size_t>(backward ? edge - border : border - edge));
 }
 

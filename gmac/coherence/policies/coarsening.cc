@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/coarsening.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gmac/coherence/blocks.h"
@@ -11,6 +12,14 @@ namespace {
 
 // By how much coarsening grows the blocks of an object.
 constexpr std::size_t kCoarsenFactor = 16;
+
+// By how much those of one object can grow, which is not over the borders of its pages that have
+// one copy. 1: they stay.
+std::size_t factorOf(const Object& object) {
+  return object.pages.empty()
+             ? kCoarsenFactor
+             : std::min(kCoarsenFactor, object.pages.front()->bytes() / object.blockBytes);
+}
 
 }  // namespace
 
@@ -24,7 +33,8 @@ Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
   Object* most = nullptr;
   for (Object& object : index_.all()) {
     if (!object.closing && !object.inTransit() && !object.held() && object.preparing == 0 &&
-        !object.spread() && object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
+        !object.spread() && factorOf(object) > 1 &&
+        object.edges >= (most == nullptr ? kFewEdges : most->edges + 1) &&
         ledger_.writersDone(object)) {
       most = &object;
     }
@@ -40,7 +50,7 @@ Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
   if (most->edges < before) {
     return Step::kRetry;
   }
-  GMAC_TRY(blocks_.join(lock, *most, kCoarsenFactor));
+  GMAC_TRY(blocks_.join(lock, *most, factorOf(*most)));
   return Step::kRetry;
 }
 
@@ -85,13 +95,16 @@ Status Coarsening::coarsen(Lock& lock) {
     return {};  // the caller tries again with the mappings that this has freed
   }
   Object* most = nullptr;
+  Object* closes = nullptr;  // where nothing can grow, this one can be closed
   bool later = false;
   const auto has = [](const Object& object) { return std::pair(object.edges, object.blockCount); };
   for (Object& object : index_.all()) {
     if (object.closing || object.held() || object.blockCount == 1 || object.spread()) {
       continue;
     }
-    if (object.preparing > 0 || object.inTransit()) {
+    if (factorOf(object) == 1) {
+      closes = object.edges != 0 && !object.inTransit() && object.preparing == 0 ? &object : closes;
+    } else if (object.preparing > 0 || object.inTransit()) {
       later = true;
     } else if (most == nullptr || has(object) > has(*most)) {
       most = &object;
@@ -101,12 +114,22 @@ Status Coarsening::coarsen(Lock& lock) {
     lock.waitForChange();  // the caller tries again, and comes back here
     return {};
   }
+  // (Not again before there is new work: what needs more of it open at a time than there are
+  // mappings for would close it for ever.)
+  const std::uint64_t work = ledger_.newestWork();
+  if (most == nullptr && closes != nullptr &&
+      (closes->number != closedLast_ || work != closedAt_)) {
+    closedLast_ = closes->number;
+    closedAt_ = work;
+    accel::Ticket stillOpen;
+    return blocks_.close(lock, *closes, closes->all(), Event::kCall, &stillOpen);
+  }
   if (most == nullptr) {
     return fail(adsmErrorHostMemory,
                 "the kernel's limit of memory mappings is reached (vm.max_map_count) and no object "
                 "has blocks left to join");
   }
-  return blocks_.join(lock, *most, kCoarsenFactor);
+  return blocks_.join(lock, *most, factorOf(*most));
 }
 
 // Before an allocation fails for want of the mappings that windows take. What cannot be closed now

@@ -50,6 +50,9 @@ class Coarsening {
   FreedMemory& freed_;
   Blocks& blocks_;
   std::optional<std::size_t> nothingToJoinAt_;  // about so many edges
+  // The object that was closed in place of being joined, and the newest work by then.
+  std::uint64_t closedLast_ = 0;
+  std::uint64_t closedAt_ = 0;
 };
 
 }  // namespace gmac

@@ -101,7 +101,7 @@ EarlyStep EarlyCopies::fetchNext() {
   };
   Object* const object = index_.find(request.first);
   // Freed meanwhile; or a later call may write the object, and its bytes will be asked for anew.
-  if (object == nullptr || object->closing || object->end() < request.last ||
+  if (object == nullptr || object->closing || object->ownEnd(request.first) < request.last ||
       !(ledger_.newestWriters(*object) == request.writers)) {
     return drop();
   }

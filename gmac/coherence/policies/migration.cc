@@ -48,7 +48,7 @@ void Migration::stay(const Away& away) {
   log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(away.address),
       away.bytes, words);
   const Lock lock(mutex_);
-  Object* const object = index_.find(away.address);
+  Object* const object = index_.findAllocation(away.address);
   if (object != nullptr && object->number == away.number) {
     object->placed = true;
   }
@@ -83,7 +83,7 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
 
 Status Migration::advise(const void* address, std::size_t bytes) {
   const Lock lock(mutex_);
-  Object* const object = index_.find(address);
+  Object* const object = index_.findAllocation(address);
   if (object == nullptr || object->closing) {
     return fail(adsmErrorInvalidPointer, "adsmMigrate: {} is in no shared object", address);
   }
@@ -101,7 +101,7 @@ Status Migration::advise(const void* address, std::size_t bytes) {
 Status Migration::migrate(const void* address, std::size_t bytes, std::size_t device) {
   {
     const Lock lock(mutex_);
-    const Object* const object = index_.find(address);
+    const Object* const object = index_.findAllocation(address);
     if (object != nullptr && object->home == accel::Home::kCpu) {
       return fail(
           adsmErrorAcceleratorMemory,
@@ -202,7 +202,7 @@ bool Migration::letLeave(const Away& object, std::size_t device) {
 // Under the lock, so that nothing is copied there meanwhile.
 Result<bool> Migration::place(const Away& away, std::size_t device) {
   const Lock lock(mutex_);
-  Object* const object = index_.find(away.address);
+  Object* const object = index_.findAllocation(away.address);
   if (object == nullptr || object->number != away.number || object->closing || !unused(*object)) {
     return false;
   }
@@ -248,7 +248,7 @@ Status Migration::moveOnce(const Away& away, std::size_t device) {
 template <typename Calls>
 Object* Migration::settled(Lock& lock, const Away& away, Calls calls) {
   const auto find = [&]() -> Object* {
-    Object* const object = index_.find(away.address);
+    Object* const object = index_.findAllocation(away.address);
     return object == nullptr || object->number != away.number || object->closing ? nullptr : object;
   };
   Object* object = find();

@@ -26,7 +26,8 @@ bool MovedPieces::prefersCpu(const void* address, std::size_t bytes) noexcept {
   const Lock lock(mutex_);
   const Object* const object = index_.find(address);
   const auto* const first = static_cast<const std::byte*>(address);
-  if (bytes == 0 || object == nullptr || static_cast<std::size_t>(object->end() - first) < bytes) {
+  if (bytes == 0 || object == nullptr ||
+      static_cast<std::size_t>(object->ownEnd(first) - first) < bytes) {
     return false;
   }
   const BlockRange blocks = object->covering(first, bytes);

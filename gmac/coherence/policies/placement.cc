@@ -58,7 +58,7 @@ Status Placement::prefer(const void* address, std::size_t bytes, int device) {
 Status Placement::namedBy(const void* address, int device) {
   {
     const Lock lock(mutex_);
-    Object* const object = index_.find(address);
+    Object* const object = index_.findAllocation(address);
     if (object == nullptr || object->closing || object->sharedBySmallObjects) {
       return {};
     }
@@ -107,7 +107,7 @@ void Placement::tell(Object& object, const Wish& wish, bool moved, LoneWorker::N
 }
 
 Object* Placement::objectOf(const Wish& wish) {
-  Object* const object = index_.find(wish.address);
+  Object* const object = index_.findAllocation(wish.address);
   return object != nullptr && object->number == wish.number && !object->closing ? object : nullptr;
 }
 
@@ -183,7 +183,7 @@ Status Placement::move(const Wish& wish) {
   if (moved.ok()) {
     {
       const Lock lock(mutex_);
-      if (Object* const object = index_.find(wish.address)) {
+      if (Object* const object = index_.findAllocation(wish.address)) {
         object->relocated = true;
         freed_.moves(*object, object->home);
         if (accel::Devices* const devices = accelerator_.devices()) {

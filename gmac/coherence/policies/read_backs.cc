@@ -28,15 +28,29 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
   for (auto next = objects.begin(); next != objects.end();) {
     Object& object = *next;
     ++next;
-    if (!object.readBack.guesses()) {
+    if (!object.readBack.repeats()) {
       object.readBackHook.unlink();
       continue;
     }
     if (!waiting_.concerns(thread, object.cpuThread) || object.closing || object.inTransit() ||
         (object.homeDevice != 0 && !reach_) || object.home == accel::Home::kApart ||
-        object.spread() || object[object.readBack.block()].state != State::kInvalid ||
-        (!object.copiedBack.bytes.empty() &&
-         object.copiedBack.writers == ledger_.newestWriters(object))) {
+        object.spread()) {
+      continue;
+    }
+    // Where it had one copy, none would be needed.
+    const auto noteRound = [&] {
+      if (!stream || zeroCopy_.launchedOn(*stream)) {
+        zeroCopy_.round(object);
+      }
+    };
+    // The CPU has come before the wait, and has waited for the kernel then, perhaps in vain.
+    const bool came = object[object.readBack.block()].state != State::kInvalid;
+    if (came || (!object.isZeroCopy() && !object.readBack.guesses())) {
+      noteRound();
+      continue;
+    }
+    if (!object.copiedBack.bytes.empty() &&
+        object.copiedBack.writers == ledger_.newestWriters(object)) {
       continue;
     }
     if (object.isZeroCopy()) {
@@ -54,8 +68,8 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     if (mayCopy(object, queue, stream)) {
       copy(object, queue);
-    } else if (!stream || zeroCopy_.launchedOn(*stream)) {
-      zeroCopy_.round(object);  // where it had one copy, none would be needed
+    } else {
+      noteRound();
     }
   }
   if (objects.empty()) {

@@ -151,7 +151,7 @@ Result<void*> Spilling::allocate(std::size_t size, accel::Placement placement) {
 
 void Spilling::beginsHere(void* address) {
   const Lock lock(mutex_);
-  Object* const object = index_.find(address);
+  Object* const object = index_.findAllocation(address);
   if (object == nullptr || object->home != accel::Home::kDevice) {
     return;
   }
@@ -208,7 +208,7 @@ Result<void*> Spilling::allocateAnywhere(std::size_t size, accel::Placement plac
       const std::uint64_t used =
           place.home == accel::Home::kCpu ? placesFor(size, device).bytesUsed : 0;
       const Lock lock(mutex_);
-      if (Object* const object = index_.find(*address)) {
+      if (Object* const object = index_.findAllocation(*address)) {
         object->guest.begins(used);
         tell(*object, place);
       }
@@ -314,7 +314,7 @@ Status Spilling::gatherOne(const Candidate& candidate, const Place& place) {
 // else can be submitted meanwhile. NULL: it has been freed.
 Object* Spilling::waitForUsers(const Candidate& candidate, bool ofItAlone) {
   Lock lock(mutex_);
-  Object* const object = index_.find(candidate.address);
+  Object* const object = index_.findAllocation(candidate.address);
   if (object == nullptr || object->number != candidate.number || object->closing) return nullptr;
   ofItAlone ? waits_.forUses(lock, ledger_.callsWith(*object)) : waits_.forEveryUse(lock);
   return object;
@@ -525,7 +525,7 @@ bool Spilling::exchange(const DueGuest& guest) {
   // To the guest's policy, unless the guest has been freed.
   const auto tellPolicy = [&](auto what) {
     const Lock lock(mutex_);
-    Object* const object = index_.find(guest.candidate.address);
+    Object* const object = index_.findAllocation(guest.candidate.address);
     return object != nullptr && object->number == guest.candidate.number && what(object->guest);
   };
   const Places places = placesFor(guest.candidate.bytes, guest.device);

@@ -16,7 +16,7 @@ namespace gmac {
 using Way = GatheringPolicy::Way;
 
 Object* Strays::find(const Spilling::Candidate& candidate) {
-  Object* const object = index_.find(candidate.address);
+  Object* const object = index_.findAllocation(candidate.address);
   return object != nullptr && object->number == candidate.number && !object->closing ? object
                                                                                      : nullptr;
 }
@@ -236,7 +236,7 @@ Status Strays::migrate(const void* address, int device) {
   Spilling::Candidate candidate;
   {
     const Lock lock(mutex_);
-    const Object* const object = index_.find(address);
+    const Object* const object = index_.findAllocation(address);
     if (object == nullptr || object->closing || object->isZeroCopy()) {
       return {};
     }

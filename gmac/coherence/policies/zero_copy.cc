@@ -4,8 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <new>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "gmac/base/log.h"
 #include "gmac/base/thread_number.h"
@@ -27,9 +29,9 @@ std::optional<ConcurrentUse::Queue> queueOf(const Ledger& ledger,
 }  // namespace
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
-                   Waits& waits, ObjectIndex& index, Blocks& blocks, Launches& launches,
-                   PromptWaits& promptWaits, ConcurrentUse& concurrent, ConcurrentObjects& joins,
-                   bool unordered, const ZeroCopyOptions& options)
+                   Waits& waits, ObjectIndex& index, Residency& residency, Blocks& blocks,
+                   Launches& launches, PromptWaits& promptWaits, ConcurrentUse& concurrent,
+                   ConcurrentObjects& joins, bool unordered, const ZeroCopyOptions& options)
     : mutex_(mutex),
       accelerator_(accelerator),
       // Devices that do not reach each other's memory have a copy each. A protocol that leaves
@@ -47,7 +49,8 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       concurrent_(concurrent),
       joins_(joins),
       unordered_(unordered),
-      options_(options) {}
+      options_(options),
+      pages_(ledger, residency, blocks, options.pageBytes) {}
 
 void ZeroCopy::noteAny() {
   const bool any = !blocks_.watchedObjects().empty() || !blocks_.concurrentObjects().empty();
@@ -65,8 +68,17 @@ bool ZeroCopy::mayMove(const Object& object) const {
           object.pagesReady(0, object.bytes()));
 }
 
+// (Where several devices have memory, they share it page by page as calls name it.)
+bool ZeroCopy::mayPageMove(const Object& object, const std::byte* page) const {
+  return memory_ != nullptr && accelerator_.devices() == nullptr && !memory_->severalDevices() &&
+         !memory_->separateDevices() && !coherence::recorded() && !coherence::openWaits() &&
+         pages_.mayLeave(object, page);
+}
+
+// Of a large object a page moves.
 void ZeroCopy::setDue(const Object& object) {
-  const Known known{object.address(), object.number};
+  const bool page = !object.isZeroCopy() && isLarge(object);
+  const Known known{page ? pages_.pageOf(object) : object.address(), object.number};
   const auto same = [&](const Known& other) { return other.number == known.number; };
   if (std::none_of(moves_.begin(), moves_.end(), same)) {
     moves_.push_back(known);
@@ -192,7 +204,8 @@ bool ZeroCopy::launchedOn(accel::NativeStream stream) const {
 }
 
 void ZeroCopy::round(Object& object) {
-  if (memory_ != nullptr && mayMove(object)) {
+  if (memory_ != nullptr &&
+      (isLarge(object) ? mayPageMove(object, pages_.pageOf(object)) : mayMove(object))) {
     object.zeroCopy.round();
     ++rounds_;
   }
@@ -201,6 +214,9 @@ void ZeroCopy::round(Object& object) {
 void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
   if (object.isZeroCopy() && unordered_ && contended_ && object.zeroCopy.trusted()) {
     return;  // it is judged with the others of its queue, once all of them are used at once
+  }
+  if (!object.isZeroCopy() && isLarge(object)) {
+    object.zeroCopy.considers(pages_.numberOf(object), pages_.returnsOf(object));
   }
   // (A copy on the same queue would have told that its kernel has finished.)
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
@@ -222,14 +238,101 @@ void ZeroCopy::leave(const void* address) {
   Known known{};
   {
     const Lock lock(mutex_);
-    Object* const object = index_.find(address);
-    if (object == nullptr || object->closing || !object->isZeroCopy()) {
+    Object* const object = index_.findAllocation(address);
+    if (object == nullptr || object->closing || (!object->isZeroCopy() && object->pages.empty())) {
       return;
     }
     object->advised = true;
     known = {object->address(), object->number};
+    if (!object->isZeroCopy()) {
+      known = {};
+    }
   }
-  move(known);
+  if (known.address != nullptr) {
+    move(known);
+  } else {
+    (void)joinPages(address);
+  }
+}
+
+bool ZeroCopy::joinPages(const void* allocation) {
+  // Those that stay, as there is no memory for them, are not tried again.
+  std::uint64_t newest = 0;
+  bool all = true;
+  for (;;) {
+    Known next{};
+    {
+      const Lock lock(mutex_);
+      const Object* const of = allocation == nullptr ? nullptr : index_.findAllocation(allocation);
+      for (const Object& object : index_.all()) {
+        if (object.whole != nullptr && !object.closing && object.number > newest &&
+            (allocation == nullptr || object.whole == of) &&
+            (next.address == nullptr || object.number < next.number)) {
+          next = {object.address(), object.number};
+        }
+      }
+    }
+    if (next.address == nullptr) {
+      return all;
+    }
+    newest = next.number;
+    move(next);
+    const Lock lock(mutex_);
+    all = all && find(next) == nullptr;
+  }
+}
+
+ZeroCopy::Known ZeroCopy::pageAcross(std::span<const coherence::DeviceRange> ranges) {
+  const Lock lock(mutex_);
+  Known page{};
+  for (const coherence::DeviceRange& range : ranges) {
+    const auto* const begin = static_cast<const std::byte*>(range.address);
+    const auto look = [&](const Object& object, const auto* first, const auto* last) {
+      const bool alone = first == begin && last == begin + range.bytes;
+      if (object.whole != nullptr && !alone) {
+        page = {object.address(), object.number};
+      }
+      return page.address == nullptr;
+    };
+    if (begin != nullptr && !range.inParts && page.address == nullptr) {
+      index_.forEachIn(begin, range.bytes, look);
+    }
+  }
+  return page;
+}
+
+bool ZeroCopy::areWhole(std::span<const coherence::DeviceRange> ranges) {
+  return !index_.anyPages() ||
+         std::all_of(ranges.begin(), ranges.end(),
+                     [](const coherence::DeviceRange& range) {
+                       return range.address == nullptr || range.inParts;
+                     }) ||
+         pageAcross(ranges).address == nullptr;
+}
+
+bool ZeroCopy::joinAllIn(std::span<const coherence::DeviceRange> ranges) {
+  std::uint64_t last = 0;
+  for (Known next = pageAcross(ranges); next.address != nullptr; next = pageAcross(ranges)) {
+    if (next.number == last) {
+      return false;
+    }
+    last = next.number;
+    move(next);
+  }
+  return true;
+}
+
+bool ZeroCopy::keepWhole() {
+  {
+    Lock lock(mutex_);
+    while (pageLeaves_) {
+      lock.waitForChange();
+    }
+    if (!index_.anyPages()) {
+      return true;
+    }
+  }
+  return joinPages(nullptr);
 }
 
 void ZeroCopy::moveDue() {
@@ -274,7 +377,13 @@ void ZeroCopy::moveDue() {
 std::vector<ZeroCopy::Known>::iterator ZeroCopy::firstFree() {
   return std::find_if(moves_.begin(), moves_.end(), [this](const Known& known) {
     const Object* const object = find(known);
-    return object == nullptr || (!object->held() && !object->inTransit() && object->lent.empty());
+    if (object == nullptr) {
+      return true;
+    }
+    // (Of a large object, the page.)
+    const BlockRange blocks =
+        isLarge(*object) ? object->covering(known.address, options_.pageBytes) : object->all();
+    return !object->held(blocks) && !object->inTransit(blocks) && object->lent.empty();
   });
 }
 
@@ -298,10 +407,11 @@ void ZeroCopy::move(const Known& known) {
   {
     const Lock lock(mutex_);
     const Object* const object = find(known);
-    if (object == nullptr || !mayMove(*object)) {
+    if (object == nullptr ||
+        !(isLarge(*object) ? mayPageMove(*object, known.address) : mayMove(*object))) {
       return;
     }
-    bytes = object->bytes();
+    bytes = isLarge(*object) ? options_.pageBytes : object->bytes();
     toCpu = !object->isZeroCopy();
   }
   const TraceSpan span("memory", "zero copy", {"bytes", bytes});
@@ -310,32 +420,67 @@ void ZeroCopy::move(const Known& known) {
   if (!launches_.beginOwnWork(ranges, known.address).ok()) {
     return;  // whoever works with the object next is told
   }
-  // (Another thread may have moved it meanwhile.)
-  Object* const object = settled(known, toCpu);
-  if (object != nullptr && object->isZeroCopy() != toCpu) {
-    const Status moved = toCpu ? this->toCpu(*object) : toDevice(*object);
-    const Lock lock(mutex_);
-    object->moving = false;
-    if (moved.ok()) {
-      this->moved(*object, toCpu ? accel::Home::kMirror : accel::Home::kDevice);
-    } else {
-      object->zeroCopy.stays();
-      log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(known.address),
-          bytes, lastErrorText());
-    }
+  std::unique_ptr<Object> page;
+  if (Object* const object = settled(known, toCpu, &page)) {
+    moveMemory(*object, std::move(page));
   }
   (void)launches_.endOwnWork(ranges, accel::Ticket{});
 }
 
-// Waits for what another thread has submitted meanwhile. Nothing else can be.
-Object* ZeroCopy::settled(const Known& known, bool toCpu) {
+// Waits for what another thread has submitted meanwhile. Nothing else can be. NULL: another thread
+// has freed or moved it. A page that is to leave its object gets an object of its own.
+Object* ZeroCopy::settled(const Known& known, bool toCpu, std::unique_ptr<Object>* page) {
   Lock lock(mutex_);
   Object* const object = find(known);
-  if (object != nullptr) {
-    waits_.forEveryUse(lock);
-    object->moving = object->isZeroCopy() != toCpu;
+  if (object == nullptr || object->isZeroCopy() == toCpu) {
+    return nullptr;
   }
-  return object;
+  // Nothing of it is opened or evicted from now on, nor of a page's allocation.
+  Object& allocation = object->allocation();
+  object->moving = allocation.moving = true;
+  while (object->anyInTransit() || allocation.anyInTransit()) {
+    lock.waitForChange();
+  }
+  waits_.forEveryUse(lock);
+  if (!isLarge(*object)) {
+    return object;
+  }
+  try {
+    if (!object->closing && mayPageMove(*object, known.address)) {
+      *page = pages_.make(*object, known.address);
+      pageLeaves_ = true;
+      return object;
+    }
+  } catch (const std::bad_alloc&) {
+    object->zeroCopy.stays();
+  }
+  object->moving = false;
+  return nullptr;
+}
+
+void ZeroCopy::moveMemory(Object& object, std::unique_ptr<Object> page) {
+  const bool toCpu = !object.isZeroCopy();
+  Object& moves = page != nullptr ? *page : object;
+  const Status moved = toCpu ? this->toCpu(moves) : toDevice(moves);
+  const Lock lock(mutex_);
+  object.moving = object.allocation().moving = pageLeaves_ = false;
+  if (moved.ok()) {
+    this->moved(page != nullptr ? pages_.leaves(std::move(page)) : object,
+                toCpu ? accel::Home::kMirror : accel::Home::kDevice);
+    return;
+  }
+  log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(moves.address()),
+      moves.bytes(), lastErrorText());
+  // (Where there is no room beside it now, there may be later.)
+  if (page != nullptr && moved.code() == adsmErrorAcceleratorMemory) {
+    pages_.comesBack(*page);
+    object.zeroCopy.pageMoved();
+  } else {
+    object.zeroCopy.stays();
+  }
+  if (page != nullptr) {
+    pages_.drop(std::move(page));
+  }
 }
 
 Status ZeroCopy::copy(Object& object, bool toCpu) {
@@ -358,17 +503,23 @@ Status ZeroCopy::toCpu(Object& object) {
   GMAC_TRY(copy(object, true));
   os::Mirror& mirror = *object.mirror;
   // A kernel that overruns its array a little meets pages there, as in the device's memory.
-  const std::size_t margin = memory_->marginOf(object.device, object.bytes());
+  const bool page = object.whole != nullptr;
+  const std::size_t margin = page ? 0 : memory_->marginOf(object.device, object.bytes());
   Status moved = mirror.protect(0, object.bytes(), os::Access::kReadWrite);
   if (moved.ok() && margin != 0) {
     moved = mirror.addMargin(margin);
   }
   if (moved.ok()) {
-    moved = memory_->move(object.device, object.bytes() + margin, accel::Home::kMirror);
+    moved = page ? memory_->movePage(object.device, object.bytes(), accel::Home::kMirror)
+                 : memory_->move(object.device, object.bytes() + margin, accel::Home::kMirror);
   }
   const std::string words = moved.ok() ? "" : lastErrorText();
-  // (Closing all of an object splits no mapping: it does not fail for want of one.)
-  const Status closed = mirror.protect(0, object.bytes(), os::Access::kNone);
+  // (Closing all of an object splits no mapping: it does not fail for want of one. What the kernel
+  // lacks for a moment, it has the next time.)
+  Status closed = mirror.protect(0, object.bytes(), os::Access::kNone);
+  if (!closed.ok()) {
+    closed = mirror.protect(0, object.bytes(), os::Access::kNone);
+  }
   if (!moved.ok()) {
     mirror.removeMargin();
     (void)copy(object, false);
@@ -383,6 +534,9 @@ Status ZeroCopy::toCpu(Object& object) {
 
 // To the one that it came from.
 Status ZeroCopy::toDevice(Object& object) {
+  if (object.whole != nullptr) {
+    return memory_->movePage(object.device, object.bytes(), object.whole->home);
+  }
   GMAC_TRY(object.homeDevice == 0
                ? memory_->move(object.device, object.bytes(), accel::Home::kDevice)
                : accelerator_.devices()->place(object.device, object.bytes(), object.homeDevice));
@@ -393,6 +547,26 @@ Status ZeroCopy::toDevice(Object& object) {
 // Every block is Invalid.
 void ZeroCopy::moved(Object& object, accel::Home home) {
   const bool toCpu = home == accel::Home::kMirror;
+  if (toCpu) {
+    stats().zeroCopies.add();
+  } else {
+    stats().zeroCopiesEnded.add();
+  }
+  log(LogLevel::kInfo, "{} {} ({} bytes) {}", object.whole != nullptr ? "page" : "object",
+      shown(object.address()), object.bytes(),
+      toCpu ? "has one copy now, in the CPU's memory" : "has a copy on the accelerator again");
+  concurrent_.forgetRounds();
+  if (object.whole != nullptr) {
+    object.whole->zeroCopy.pageMoved();
+    if (!toCpu) {
+      if (object.concurrent) {
+        blocks_.endConcurrent(object);
+      }
+      pages_.joins(object);
+      noteAny();
+      return;
+    }
+  }
   object.home = toCpu ? home : memory_->gatheredIn();
   object.apartOn = object.home == accel::Home::kApart ? memory_->gatheredOn() : -1;
   object.alone = false;
@@ -403,16 +577,8 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
   if (toCpu && unordered_ && contended_) {
     object.zeroCopy.trust();
   }
-  concurrent_.forgetRounds();
   blocks_.zeroCopyChanged(object);
   noteAny();
-  if (toCpu) {
-    stats().zeroCopies.add();
-  } else {
-    stats().zeroCopiesEnded.add();
-  }
-  log(LogLevel::kInfo, "object {} ({} bytes) {}", shown(object.address()), object.bytes(),
-      toCpu ? "has one copy now, in the CPU's memory" : "has a copy on the accelerator again");
 }
 
 }  // namespace gmac

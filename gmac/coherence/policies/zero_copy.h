@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gmac/accel/accelerator.h"
@@ -21,6 +23,8 @@
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/options.h"
+#include "gmac/coherence/policies/hot_pages.h"
+#include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waiting_threads.h"
 #include "gmac/coherence/waits.h"
@@ -36,9 +40,9 @@ class Blocks;
 class ZeroCopy {
  public:
   ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-           ObjectIndex& index, Blocks& blocks, Launches& launches, PromptWaits& promptWaits,
-           ConcurrentUse& concurrent, ConcurrentObjects& joins, bool unordered,
-           const ZeroCopyOptions& options);
+           ObjectIndex& index, Residency& residency, Blocks& blocks, Launches& launches,
+           PromptWaits& promptWaits, ConcurrentUse& concurrent, ConcurrentObjects& joins,
+           bool unordered, const ZeroCopyOptions& options);
   ZeroCopy(const ZeroCopy&) = delete;
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
@@ -87,8 +91,21 @@ class ZeroCopy {
   // The application has destroyed a stream. Not under the lock.
   void streamDestroyed(accel::NativeStream stream);
   // The program is about to choose the object's device: an object with one copy is on the
-  // accelerator again, for good, once all work so far has ended. Blocks. Not under the lock.
+  // accelerator again, for good, once all work so far has ended, and so are an object's pages.
+  // Blocks. Not under the lock.
   void leave(const void* address);
+  // The program is about to submit work that names these ranges. The driver copies and fills no
+  // range of which a part is a page with one copy and a part is not: such pages are part of their
+  // allocations again, unless the driver gets the range in parts. Blocks, where there are any,
+  // until all work so far has ended. False: one cannot move back. Not under the lock.
+  bool joinIn(std::span<const coherence::DeviceRange> ranges) {
+    return areWhole(ranges) || joinAllIn(ranges);
+  }
+  // Whether none of the ranges has such parts. Not under the lock.
+  bool areWhole(std::span<const coherence::DeviceRange> ranges);
+  // The same of all pages, for good: the program records such work, which runs later
+  // (coherence::recorded()).
+  bool keepWhole();
   // The program has waited for device work.
   void afterWait() {
     if (due_.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -113,6 +130,11 @@ class ZeroCopy {
   };
   void noteAny();
   bool mayMove(const Object& object) const;
+  // Whether it moves page by page, and the page for which the CPU comes may.
+  bool isLarge(const Object& object) const {
+    return object.whole == nullptr && object.bytes() > options_.mostBytes;
+  }
+  bool mayPageMove(const Object& object, const std::byte* page) const;
   void setDue(const Object& object);
   Object* find(const Known& known);
   [[gnu::cold, gnu::noinline]] void moveDue();
@@ -122,7 +144,15 @@ class ZeroCopy {
   void beginConcurrent(Lock& lock);
   void leaveSlow(ConcurrentUse::Queue queue);
   void move(const Known& known);
-  Object* settled(const Known& known, bool toCpu);
+  Object* settled(const Known& known, bool toCpu, std::unique_ptr<Object>* page);
+  // Moves an object of one kind of memory to the other; all that fails is told of in the log.
+  void moveMemory(Object& object, std::unique_ptr<Object> page);
+  // A page of which a range has a part, and of what is beside it as well. No address: there is
+  // none.
+  Known pageAcross(std::span<const coherence::DeviceRange> ranges);
+  [[gnu::cold, gnu::noinline]] bool joinAllIn(std::span<const coherence::DeviceRange> ranges);
+  // Of pages in an allocation, or in all of them (NULL): moves them back.
+  bool joinPages(const void* allocation);
   Status copy(Object& object, bool toCpu);
   Status toCpu(Object& object);
   Status toDevice(Object& object);
@@ -141,6 +171,8 @@ class ZeroCopy {
   ConcurrentObjects& joins_;
   const bool unordered_;
   const ZeroCopyOptions options_;
+  HotPages pages_;
+  bool pageLeaves_ = false;  // its memory is moving
   std::vector<Known> moves_;
   std::uint32_t rounds_ = 0;  // of objects at the newest wait
   // By the newest wait's end, the most that any of the kernels since the last one can have taken.

@@ -2,6 +2,7 @@
 #include "gmac/datatype/engine/submissions.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "gmac/datatype/engine/strided_copy.h"
 #include "gmac/datatype/engine/submit_using.h"
@@ -15,8 +16,12 @@ Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
   Ranges ranges = packedRange(portion.offset, portion.bytes);
   addStrided(portion.offset, portion.bytes, ranges);
   const std::uint64_t packed = placement_.devicePacked(portion.offset);
-  if (method == adsmMethodKernel) {
-    return launchUsing(portion.offset, portion.bytes, packed, ranges).status();
+  // (What one strided copy goes over must be of one kind; kernels reach both.)
+  if (method == adsmMethodKernel ||
+      (method == adsmMethodCopy2d &&
+       !isOfOneKind(placement_.deviceStrided(),
+                    op_.layout().boundsOf(portion.offset, portion.bytes)))) {
+    return launchUsing(portion.offset, portion.bytes, packed, std::move(ranges)).status();
   }
   auto ticket = submitUsing(device_, op_.stream, ranges, [&](accel::Commands& commands) {
     return method == adsmMethodCopy2d ? copy2d(commands, packed)
@@ -31,11 +36,13 @@ Status Submissions::atOnce(const Portion& portion, adsmMethod_t method) {
 Result<Ticket> Submissions::launch(std::int64_t offset, std::int64_t bytes, std::uint64_t packed) {
   Ranges ranges;
   addStrided(offset, bytes, ranges);
-  return launchUsing(offset, bytes, packed, ranges);
+  return launchUsing(offset, bytes, packed, std::move(ranges));
 }
 
 Result<Ticket> Submissions::launchUsing(std::int64_t offset, std::int64_t bytes,
-                                        std::uint64_t packed, const Ranges& ranges) {
+                                        std::uint64_t packed, Ranges ranges) {
+  std::for_each(ranges.begin(), ranges.end(),
+                [](coherence::DeviceRange& range) { range.inParts = true; });
   const DevicePlan& plan = op_.prepared->plan();
   DeviceJob job;
   job.direction = op_.direction;

@@ -64,7 +64,7 @@ class Submissions {
   using Ranges = std::vector<coherence::DeviceRange>;
 
   Result<accel::Ticket> launchUsing(std::int64_t offset, std::int64_t bytes, std::uint64_t packed,
-                                    const Ranges& ranges);
+                                    Ranges ranges);
   // The first use of a plan's table: each launch is submitted as soon as the copies of its entries
   // are, while the CPU writes the next ones.
   Result<accel::Ticket> launchFilling(const DeviceJob& job, const Ranges& ranges);

@@ -4,6 +4,8 @@
 #ifndef GMAC_DATATYPE_ENGINE_SUBMIT_USING_H_
 #define GMAC_DATATYPE_ENGINE_SUBMIT_USING_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -11,8 +13,19 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/port.h"
 #include "gmac/datatype/engine/device.h"
+#include "gmac/datatype/layout/block_list.h"
 
 namespace gmac::datatype {
+
+// Whether memory of the device is of one kind from the first byte to the last one: strided copies
+// need that.
+inline bool isOfOneKind(std::uint64_t origin, const Bounds& bounds) {
+  const std::uintptr_t first =
+      coherence::port().cpuAddress(origin + static_cast<std::uint64_t>(bounds.first));
+  const auto bytes = static_cast<std::size_t>(bounds.last - bounds.first);
+  return bytes == 0 ||
+         coherence::port().ofOneKind(reinterpret_cast<const void*>(first), bytes) == bytes;
+}
 
 // Releases the ranges, calls `function(accel::Commands&)`, which submits to the stream or the
 // kernel queue, and gives the ranges its ticket. Without ranges nothing is released. Thread-safe.

@@ -316,6 +316,15 @@ class Engine::TransferRun {
     accel::StridedCopy copy = *stridedCopy(op_.target.layout(), op_.source.layout());
     copy.target.address += deviceAddress(op_.target, target_);
     copy.source.address += deviceAddress(op_.source, source_);
+    const auto ofOneKind = [](const Transfer::Side& side, std::uint64_t origin) {
+      return isOfOneKind(origin, side.layout().boundsOf(0, side.layout().bytes()));
+    };
+    if (!ofOneKind(op_.target, deviceAddress(op_.target, target_)) ||
+        !ofOneKind(op_.source, deviceAddress(op_.source, source_))) {
+      return fail(adsmErrorNotSupported,
+                  "one strided copy of memory of which a page lies in the CPU's memory; a kernel "
+                  "can");
+    }
     return submit([&](accel::Commands& commands) {
              ++outcome_.report.launches;
              return commands.copyStrided(copy);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gmac/coherence/policies/hot_pages.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace gmac {
+
+bool HotPages::mayLeave(const Object& object, const std::byte* page) const {
+  const auto begin = static_cast<std::size_t>(page - object.address());
+  return object.whole == nullptr && !object.sharedBySmallObjects &&
+         object.pages.size() < kMostPages && object.home == accel::Home::kDevice &&
+         object.homeDevice == 0 && object.homes.empty() && !object.striped && !object.advised &&
+         !object.spread() && object.sameAddress && object.users == Object::Users::kEverybody &&
+         !object.onlyRead && object.lent.empty() && pageBytes_ % object.blockBytes == 0 &&
+         object.mirror->chunkBytes() % pageBytes_ == 0 && begin + pageBytes_ <= object.bytes() &&
+         object.ownAround(begin).end >= begin + pageBytes_ && object.pagesReady(begin, pageBytes_);
+}
+
+std::unique_ptr<Object> HotPages::make(Object& object, const std::byte* page) const {
+  const auto begin = static_cast<std::size_t>(page - object.address());
+  object.pageReturns.resize(object.bytes() / pageBytes_ + 1);
+  object.pages.reserve(object.pages.size() + 1);
+  auto made = std::make_unique<Object>(object.mirror->part(begin, pageBytes_),
+                                       object.deviceAt(begin), object.blockBytes, State::kInvalid);
+  made->open = {};
+  made->chunks.assign(made->chunks.size(), Object::Chunk::kReady);
+  made->requestedBytes = pageBytes_;
+  made->pagesOn = object.pagesOn;
+  made->zeroCopy = object.zeroCopy;
+  made->cpuThread = object.cpuThread;
+  made->whole = &object;
+  for (const Binding& binding : object.bindings) {
+    ledger_.bind(*made, binding.kernel, binding.access);
+  }
+  return made;
+}
+
+Object& HotPages::leaves(std::unique_ptr<Object> page) {
+  Object& result = *page;
+  Object& object = *page->whole;
+  const auto after = std::find_if(
+      object.pages.begin(), object.pages.end(),
+      [&](const std::unique_ptr<Object>& other) { return other->address() > result.address(); });
+  object.pages.insert(after, std::move(page));
+  object.zeroSince.reset();
+  // What the CPU comes for is the page's now.
+  object.readBackHook.unlink();
+  object.readBack.forget();
+  object.copiedBack = {};
+  // (The program may have chosen the object's home meanwhile.)
+  result.advised = object.advised;
+  ledger_.allocated(result);
+  blocks_.add(result);
+  return result;
+}
+
+void HotPages::comesBack(const Object& page) const {
+  // One that was used for so many launches was no mistake.
+  constexpr std::uint64_t kLong = 4096;
+  if (page.born != 0 && ledger_.newestWork() - page.born >= kLong) {
+    return;
+  }
+  Object& object = *page.whole;
+  std::uint8_t& returns =
+      object.pageReturns[static_cast<std::size_t>(page.address() - object.address()) / pageBytes_];
+  returns = static_cast<std::uint8_t>(std::min(returns + 1, 255));
+  ++object.allPageReturns;
+}
+
+void HotPages::joins(Object& page) {
+  blocks_.remove(page);
+  ledger_.forget(page);
+  residency_.forget(page);
+  comesBack(page);
+  Object& object = page.allocation();
+  std::erase_if(object.pages,
+                [&](const std::unique_ptr<Object>& other) { return other.get() == &page; });
+}
+
+}  // namespace gmac

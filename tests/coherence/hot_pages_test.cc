@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pages of a large object that have one copy, as where a program keeps its small arrays in one
+// allocation: when they get it, that the rest of the object goes on as ever, and how it ends.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmac/observe/stats.h"
+#include "tests/support/manager_fixture.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr std::size_t kHot = 2 * kMiB;  // a page
+constexpr std::size_t kBytes = 8 * kHot;
+constexpr std::size_t kBlock = 64 * kKiB;
+constexpr std::uint32_t kRounds = 4;  // that move a page
+
+// A pool of 16 MiB. In each round a kernel adds one to some of its bytes, the program waits, and
+// the CPU adds one.
+class HotPagesOf : public ::testing::TestWithParam<bool> {
+ protected:
+  HotPagesOf() { start(setup()); }
+  static MachineSetup setup() {
+    MachineSetup setup;
+    setup.blockBytes = kBlock;
+    setup.windowBytes = kBlock;
+    setup.readAheadBytes = 8 * kMiB;
+    setup.fake.movedPages = GetParam();
+    setup.fake.movableMemory = true;
+    setup.fake.zeroCopy = true;
+    // However busy the machine is.
+    setup.zeroCopy.limits = {.leastRounds = kRounds,
+                             .longest = UINT64_MAX,
+                             .slack = std::uint64_t{3600} * 1'000'000'000};
+    setup.zeroCopy.prompt = {.leastRounds = UINT32_MAX};
+    setup.clock = [] { return std::uint64_t{1}; };
+    return setup;
+  }
+  void start(const MachineSetup& setup) {
+    machine_.reset();
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
+      ++*fake->argument<std::uint8_t>(args, 0);
+    });
+    pool_ = machine_->allocate(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      pool_[i] = patternAt(i);
+    }
+    expected_.assign(kBytes, std::byte{0});
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      expected_[i] = patternAt(i);
+    }
+  }
+  static std::byte patternAt(std::size_t i) { return static_cast<std::byte>(i * 7 + i / 251); }
+  FakeAccelerator& fake() { return machine_->fake(); }
+  void round(std::vector<std::size_t> offsets) {
+    for (const std::size_t offset : offsets) {
+      machine_->call(bump_, {pool_ + offset});
+      add(offset);
+    }
+    machine_->sync();
+    for (const std::size_t offset : offsets) {
+      volatile std::byte& byte = pool_[offset];
+      ASSERT_TRUE(byte == expected_[offset]) << offset;
+      add(offset);
+      byte = expected_[offset];
+    }
+    machine_->verify();
+  }
+  void add(std::size_t offset) {
+    expected_[offset] = static_cast<std::byte>(static_cast<unsigned>(expected_[offset]) + 1);
+  }
+  // So many that the pages of some bytes, which are pages of their own, have one copy, and are
+  // opened at waits.
+  void heat(const std::vector<std::size_t>& offsets, std::size_t hot = 0) {
+    const std::uint64_t wanted = moved() + offsets.size() - hot;
+    for (int i = 0; i < 60 && moved() < wanted; ++i) {
+      ASSERT_NO_FATAL_FAILURE(round(offsets));
+    }
+    ASSERT_EQ(moved(), wanted);
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_NO_FATAL_FAILURE(round(offsets));
+    }
+  }
+  void expectAll() {
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      ASSERT_EQ(pool_[i], expected_[i]) << i;
+    }
+  }
+  static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
+  static std::uint64_t moved() { return stats().zeroCopies.value(); }
+  static std::uint64_t ended() { return stats().zeroCopiesEnded.value(); }
+  std::vector<Op> moves() { return fake().log({Op::Kind::kMove}); }
+  Op pageMoved(std::size_t offset, accel::Home home) const {
+    return {Op::Kind::kMove,
+            reinterpret_cast<std::uintptr_t>(pool_ + offset),
+            kHot,
+            {},
+            static_cast<std::uintptr_t>(home)};
+  }
+  static void* moveBytes(void* to, const void* from, std::size_t bytes) {
+    return std::memmove(to, from, bytes);
+  }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  adsmKernel_t bump_ = nullptr;
+  std::byte* pool_ = nullptr;
+  std::vector<std::byte> expected_;
+};
+
+TEST_P(HotPagesOf, OnlyThatPageMovesAndNothingIsCopiedAnyMore) {
+  fake().clearLog();
+  ASSERT_NO_FATAL_FAILURE(heat({3 * kHot + 1000}));
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(3 * kHot, accel::Home::kMirror)));
+  fake().clearLog();
+  const std::uint64_t before = faults();
+  for (int i = 0; i < 32; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round({3 * kHot + 1000}));
+  }
+  EXPECT_LE(faults() - before, 8U);
+  // Other arrays in the page, too.
+  ASSERT_NO_FATAL_FAILURE(round({3 * kHot, 4 * kHot - 1}));
+  EXPECT_THAT(fake().copies(), IsEmpty());
+  expectAll();
+}
+
+// All arrays of the page, without a fault and a copy.
+TEST_P(HotPagesOf, KernelsOfAStreamAndTheCpuUseItAtOnce) {
+  MachineSetup managed = setup();
+  managed.managed = true;
+  start(managed);
+  constexpr accel::NativeStream kStream{3};
+  const auto use = [&](const std::vector<std::size_t>& offsets) {
+    (void)machine_->launch(kStream, [this, offsets] {
+      for (const std::size_t offset : offsets) {
+        ++*fake().at(reinterpret_cast<std::uint8_t*>(pool_ + offset));
+      }
+    });
+    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
+    fake().runAll();
+    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    for (const std::size_t offset : offsets) {
+      add(offset);
+      ASSERT_TRUE(pool_[offset] == expected_[offset]) << offset;
+      add(offset);
+      pool_[offset] = expected_[offset];
+    }
+    machine_->verify();
+  };
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_NO_FATAL_FAILURE(use({3 * kHot + 1000}));
+  }
+  machine_->expectNothingHappens([&] {
+    for (std::size_t i = 0; i < 4; ++i) {
+      ASSERT_NO_FATAL_FAILURE(use({3 * kHot + i * 300000, 4 * kHot - 1 - i * 200000}));
+    }
+  });
+  expectAll();
+}
+
+TEST_P(HotPagesOf, SeveralMoveTheFirstAndTheLastAndNeighbours) {
+  ASSERT_NO_FATAL_FAILURE(heat({5, 3 * kHot + 5, 4 * kHot + 5, 7 * kHot + 5}));
+  fake().clearLog();
+  for (int i = 0; i < 16; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round({5, 3 * kHot + 9, 4 * kHot, 7 * kHot + 77}));
+  }
+  EXPECT_THAT(fake().copies(), IsEmpty());
+  expectAll();
+}
+
+TEST_P(HotPagesOf, TheRestGoesOnAsBefore) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  for (int i = 0; i < 6; ++i) {
+    // Before, over, and after the page; each is read by the CPU after a kernel.
+    for (const std::size_t offset : {2 * kHot - 1, 2 * kHot, 3 * kHot - 1, 3 * kHot}) {
+      ASSERT_NO_FATAL_FAILURE(round({offset}));
+    }
+    ASSERT_NO_FATAL_FAILURE(round({2 * kHot + 64, kHot / 2, 5 * kHot}));
+    ASSERT_NO_FATAL_FAILURE(expectAll());
+  }
+}
+
+TEST_P(HotPagesOf, BulkMemoryCrossesItsBorders) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  std::byte* const other = machine_->allocate(kBytes);
+  std::memset(other, 0x31, kBytes);
+  machine_->manager().copy(other + 17, pool_ + kHot, 3 * kHot, moveBytes);
+  EXPECT_EQ(std::memcmp(other + 17, expected_.data() + kHot, 3 * kHot), 0);
+  // Within the pool, forwards and backwards, with ranges that overlap.
+  machine_->call(bump_, {pool_ + 2 * kHot + 1});
+  add(2 * kHot + 1);
+  for (const auto& [to, from] : std::vector<std::pair<std::size_t, std::size_t>>{
+           {kHot + 3, 2 * kHot + 1}, {2 * kHot + 1, kHot + 5}, {2 * kHot + 9, 2 * kHot}}) {
+    machine_->manager().copy(pool_ + to, pool_ + from, kHot + 4096, moveBytes);
+    std::memmove(expected_.data() + to, expected_.data() + from, kHot + 4096);
+    machine_->call(bump_, {pool_ + to});
+    add(to);
+    machine_->verify();
+  }
+  machine_->manager().fill(
+      pool_ + 2 * kHot - 10, 9, kHot + 20,
+      [](void* to, int value, std::size_t bytes) { return std::memset(to, value, bytes); });
+  std::memset(expected_.data() + 2 * kHot - 10, 9, kHot + 20);
+  expectAll();
+}
+
+TEST_P(HotPagesOf, HoldsAndQuestionsCrossItsBorders) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  machine_->call(bump_, {pool_ + 2 * kHot});
+  add(2 * kHot);
+  ASSERT_TRUE(machine_->manager().hold(pool_ + kHot, 3 * kHot, coherence::HoldFor::kWrite).ok());
+  EXPECT_EQ(std::memcmp(pool_ + kHot, expected_.data() + kHot, 3 * kHot), 0);
+  machine_->verify();
+  machine_->manager().unhold(pool_ + kHot, 3 * kHot);
+  bool shared = false;
+  EXPECT_EQ(machine_->manager().sharedPrefix(pool_ + kHot, 3 * kHot, &shared), kHot);
+  EXPECT_TRUE(shared);
+  EXPECT_EQ(machine_->manager().sharedPrefix(pool_ + 2 * kHot + 5, 3 * kHot, &shared), kHot - 5);
+  EXPECT_EQ(machine_->manager().sharedPrefix(pool_ + 3 * kHot, kBytes, &shared), 5 * kHot);
+  machine_->call(bump_, {pool_ + kHot});
+  add(kHot);
+  machine_->sync();
+  // No place has bytes on both sides of a border.
+  for (const std::size_t offset : {kHot, 2 * kHot, 2 * kHot + 100, 3 * kHot, 3 * kHot + 5}) {
+    const coherence::Place place = machine_->manager().placeOf(pool_ + offset, kBytes - offset);
+    const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(pool_) + 2 * kHot;
+    const bool inside = place.begin >= page && place.end <= page + kHot;
+    const bool outside = place.end <= page || place.begin >= page + kHot;
+    EXPECT_TRUE(inside || outside) << offset;
+    EXPECT_EQ(inside, offset >= 2 * kHot && offset < 3 * kHot) << offset;
+  }
+  expectAll();
+}
+
+TEST_P(HotPagesOf, ItEndsWhereTheCpuComesNoMore) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  const std::uint64_t before = ended();
+  fake().clearLog();
+  for (int i = 0; i < 30; ++i) {
+    machine_->call(bump_, {pool_ + 2 * kHot + 64});
+    add(2 * kHot + 64);
+    machine_->sync();
+  }
+  EXPECT_EQ(ended(), before + 1);
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(2 * kHot, accel::Home::kDevice)));
+  expectAll();
+  // It may have one copy again, after more rounds.
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  expectAll();
+}
+
+TEST_P(HotPagesOf, APageThatCannotMoveStaysAndIsNotAskedForAgain) {
+  fake().failNext(Op::Kind::kMove, 1, adsmErrorHostMemory);
+  const std::uint64_t before = moved();
+  fake().clearLog();
+  for (int i = 0; i < 60; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round({2 * kHot + 64}));
+  }
+  EXPECT_EQ(moved(), before);
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(2 * kHot, accel::Home::kMirror)));
+  expectAll();
+}
+
+TEST_P(HotPagesOf, FreeingThePoolBringsItsPagesBackFirst) {
+  ASSERT_NO_FATAL_FAILURE(heat({64, 2 * kHot + 64}));
+  machine_->call(bump_, {pool_ + 64});
+  fake().clearLog();
+  machine_->free(pool_);
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(0, accel::Home::kDevice),
+                                   pageMoved(2 * kHot, accel::Home::kDevice)));
+}
+
+TEST_P(HotPagesOf, MemoryThatIsUsedAgainIsZero) {
+  MachineSetup keeping = setup();
+  keeping.keptBytes = 4 * kBytes;
+  start(keeping);
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  std::byte* const other = machine_->allocate(kBytes);
+  machine_->free(pool_);
+  pool_ = machine_->allocate(kBytes);
+  expected_.assign(kBytes, std::byte{0});
+  expectAll();
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  machine_->free(other);
+}
+
+// The driver refuses what lies in both.
+TEST_P(HotPagesOf, WorkThatNamesARangeOverItsBorderHasOneKindOfMemory) {
+  constexpr accel::NativeStream kStream{3};
+  for (const bool own : {false, true}) {
+    ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+    fake().clearLog();
+    // A copy inside the page, and one beside it, leave it.
+    for (const coherence::DeviceRange range :
+         {coherence::DeviceRange{pool_ + 2 * kHot, kHot, true},
+          coherence::DeviceRange{pool_ + 3 * kHot, kHot, true},
+          coherence::DeviceRange{pool_ + 3 * kHot - 1, 2, true}}) {
+      EXPECT_THAT(moves(), IsEmpty());
+      Manager& manager = machine_->manager();
+      if (own) {
+        ASSERT_TRUE(manager.beginOwnWork({&range, 1}).ok());
+        const auto filled =
+            fake().fill(accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(range.address)},
+                        std::byte{5}, range.bytes);
+        ASSERT_TRUE(filled.ok());
+        ASSERT_TRUE(manager.endOwnWork({&range, 1}, *filled).ok());
+      } else {
+        ASSERT_TRUE(manager.beginDeviceWork(kStream, {&range, 1}).ok());
+        fake().submit(kStream, [this, range] {
+          std::memset(
+              fake().at(const_cast<std::byte*>(static_cast<const std::byte*>(range.address))), 5,
+              range.bytes);
+        });
+        ASSERT_TRUE(manager.endDeviceWork(kStream, true).ok());
+      }
+      const auto offset =
+          static_cast<std::size_t>(static_cast<const std::byte*>(range.address) - pool_);
+      std::memset(expected_.data() + offset, 5, range.bytes);
+      machine_->verify();
+    }
+    EXPECT_THAT(moves(), ElementsAre(pageMoved(2 * kHot, accel::Home::kDevice)));
+    expectAll();
+  }
+}
+
+// Whatever the order in which they have left.
+TEST_P(HotPagesOf, AllPagesThatARangeCrossesAreBack) {
+  ASSERT_NO_FATAL_FAILURE(heat({5 * kHot}));
+  ASSERT_NO_FATAL_FAILURE(heat({5 * kHot, 64, 2 * kHot + 64}, 1));
+  fake().clearLog();
+  const coherence::DeviceRange ranges[] = {{pool_ + kHot, 2 * kHot, false},
+                                           {pool_ + 4 * kHot, 2 * kHot, true}};
+  ASSERT_TRUE(machine_->manager().beginOwnWork(ranges).ok());
+  ASSERT_TRUE(machine_->manager().endOwnWork(ranges, accel::Ticket{}).ok());
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(2 * kHot, accel::Home::kDevice),
+                                   pageMoved(5 * kHot, accel::Home::kDevice)));
+  expectAll();
+}
+
+// What goes to the driver in parts needs no move.
+TEST_P(HotPagesOf, RangesInPartsLeaveThemWhereTheyAre) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  fake().clearLog();
+  Manager& manager = machine_->manager();
+  const coherence::DeviceRange range{pool_ + kHot, 3 * kHot, true, true};
+  ASSERT_TRUE(manager.beginOwnWork({&range, 1}).ok());
+  EXPECT_EQ(manager.ofOneKind(pool_ + kHot, 3 * kHot), kHot);
+  EXPECT_EQ(manager.ofOneKind(pool_ + 2 * kHot, 2 * kHot), kHot);
+  EXPECT_EQ(manager.ofOneKind(pool_ + 2 * kHot + 5, 7), 7U);
+  EXPECT_EQ(manager.ofOneKind(pool_ + 3 * kHot, kHot), kHot);
+  EXPECT_EQ(manager.ofOneKind(pool_ + 3 * kHot, 2 * kBytes), 2 * kBytes) << "not our borders";
+  ASSERT_TRUE(manager.endOwnWork({&range, 1}, accel::Ticket{}).ok());
+  EXPECT_THAT(moves(), IsEmpty());
+  expectAll();
+}
+
+// Who has no room for it now may have it later.
+TEST_P(HotPagesOf, WantOfDeviceMemoryPutsItOff) {
+  fake().failNext(Op::Kind::kMove, 1, adsmErrorAcceleratorMemory);
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  EXPECT_FALSE(fake().armed());
+  expectAll();
+}
+
+// Other threads ask about its bytes, and come for them, while its memory is on its way.
+TEST_P(HotPagesOf, QuestionsWhileItsMemoryMovesEnd) {
+  for (const bool first : {false, true}) {
+    const std::size_t hot = first ? 64 : 2 * kHot + 64;
+    std::thread reader;
+    fake().onMove([&] {
+      if (reader.joinable()) {
+        return;
+      }
+      bool shared = false;
+      EXPECT_GE(machine_->manager().sharedPrefix(pool_ + hot, kHot, &shared), 1U);
+      EXPECT_TRUE(shared);
+      const coherence::Place place = machine_->manager().placeOf(pool_ + hot, kHot);
+      EXPECT_GT(place.end, reinterpret_cast<std::uintptr_t>(pool_ + hot));
+      EXPECT_TRUE(machine_->manager().startFetch(pool_ + hot, kHot).ok());
+      EXPECT_TRUE(machine_->manager().startFlush(pool_ + hot, kHot).ok());
+      reader = std::thread([&, hot] {
+        std::vector<std::byte> plain(kHot);
+        machine_->manager().copy(plain.data(), pool_ + hot - 64, kHot, moveBytes);
+        EXPECT_EQ(std::memcmp(plain.data() + 100, expected_.data() + hot + 36, kHot - 100), 0);
+      });
+    });
+    ASSERT_NO_FATAL_FAILURE(heat({hot}));
+    fake().onMove({});
+    ASSERT_TRUE(reader.joinable());
+    reader.join();
+  }
+  // What begins before the pool, whose first page is apart.
+  ASSERT_TRUE(machine_->manager().hold(pool_ - kPage, kPage + 8, coherence::HoldFor::kRead).ok());
+  machine_->verify();
+  machine_->manager().unhold(pool_ - kPage, kPage + 8);
+  expectAll();
+}
+
+TEST_P(HotPagesOf, NoneIsLeftOnceTheProgramRecordsWork) {
+  ASSERT_NO_FATAL_FAILURE(heat({64, 2 * kHot + 64}));
+  fake().clearLog();
+  coherence::noteRecorded();
+  machine_->manager().keepWhole();
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(0, accel::Home::kDevice),
+                                   pageMoved(2 * kHot, accel::Home::kDevice)));
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round({2 * kHot + 64}));
+  }
+  EXPECT_EQ(moved(), before);
+  expectAll();
+  coherence::internal::recorded = false;  // (of a real process, never)
+}
+
+TEST_P(HotPagesOf, CallsThatListTheObjectOrPartsOfItUseItsPages) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  const auto bumpUsing = [&](std::size_t offset, const auto& call) {
+    call(pool_ + offset);
+    add(offset);
+    ASSERT_EQ(pool_[offset], expected_[offset]) << "the access waits for the call";
+    add(offset);
+    pool_[offset] = expected_[offset];
+  };
+  for (int i = 0; i < 10; ++i) {
+    for (const std::size_t offset : {2 * kHot + 64, 2 * kHot - 1, 4 * kHot}) {
+      bumpUsing(offset, [&](std::byte* at) {
+        machine_->callUsing(bump_, {at}, {{pool_, adsmReadWrite}});
+      });
+      bumpUsing(offset, [&](std::byte* at) {
+        machine_->callRanges(bump_, {at}, {{at, 1, adsmReadWrite}});
+      });
+      bumpUsing(offset, [&](std::byte* at) {
+        machine_->callRanges(bump_, {at}, {{pool_ + kHot, 5 * kHot, adsmReadWrite}});
+      });
+      bumpUsing(offset, [&](std::byte* at) {
+        machine_->callUsing(bump_, {at}, {{pool_ + 2 * kHot + 8, adsmReadWrite}});
+      });
+    }
+    machine_->verify();
+  }
+  expectAll();
+}
+
+// The rest of the pool leaves the device's memory, and comes back; the pages stay where they are.
+TEST_P(HotPagesOf, ThePoolSpillsAroundThem) {
+  MachineSetup small = setup();
+  small.fake.memoryBytes = kBytes + 2 * kHot;
+  start(small);
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64, 64}));
+  std::byte* const large = machine_->allocate(kBytes);
+  machine_->call(bump_, {large});
+  machine_->sync();
+  std::byte* const larger = machine_->allocate(kBytes);
+  machine_->call(bump_, {larger});
+  machine_->call(bump_, {larger});
+  machine_->sync();
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round({2 * kHot + 64, 5, 4 * kHot}));
+  }
+  EXPECT_FALSE(machine_->manager().makeRoom() && machine_->manager().makeRoom() &&
+               machine_->manager().makeRoom() && machine_->manager().makeRoom())
+      << "each object leaves once";
+  EXPECT_EQ(large[0], std::byte{1});
+  EXPECT_EQ(larger[0], std::byte{2});
+  ASSERT_NO_FATAL_FAILURE(expectAll());
+  machine_->free(large);
+  machine_->free(larger);
+  for (int i = 0; i < 40; ++i) {
+    machine_->call(bump_, {pool_ + 2 * kHot + 64});
+    add(2 * kHot + 64);
+    machine_->sync();
+  }
+  expectAll();
+}
+
+// One thread's rounds move a page and bring it back. Others write elsewhere in the pool, of which
+// the calls take nothing: blocks are evicted and opened again all the time.
+TEST_P(HotPagesOf, OtherThreadsGoOnMeanwhile) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (std::size_t thread = 0; thread < 3; ++thread) {
+    threads.emplace_back([&, thread] {
+      const std::size_t begin = (5 + thread) * kHot;
+      for (unsigned i = 0; !stop; ++i) {
+        for (std::size_t at = begin; at < begin + kHot; at += kBlock / 2 + 1) {
+          expected_[at] = static_cast<std::byte>(i + at);
+          pool_[at] = expected_[at];
+        }
+        for (std::size_t at = begin; at < begin + kHot; at += kBlock / 2 + 1) {
+          if (pool_[at] != expected_[at]) {
+            ADD_FAILURE() << at;
+            return;
+          }
+        }
+      }
+    });
+  }
+  for (int i = 0; i < 3 && !HasFatalFailure(); ++i) {
+    const std::uint64_t before = moved();
+    for (int rounds = 0; rounds < 200 && moved() == before; ++rounds) {
+      std::byte* const at = pool_ + 2 * kHot + 64;
+      machine_->callRanges(bump_, {at}, {{at, 1, adsmReadWrite}});
+      add(2 * kHot + 64);
+      machine_->sync();
+      ASSERT_EQ(*at, expected_[2 * kHot + 64]);
+      add(2 * kHot + 64);
+      *at = expected_[2 * kHot + 64];
+    }
+    EXPECT_GT(moved(), before);
+    const coherence::DeviceRange range{pool_, 4 * kHot, false};
+    EXPECT_TRUE(machine_->manager().beginOwnWork({&range, 1}).ok());
+    EXPECT_TRUE(machine_->manager().endOwnWork({&range, 1}, accel::Ticket{}).ok());
+  }
+  stop = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  expectAll();
+}
+
+INSTANTIATE_TEST_SUITE_P(Mirrors, HotPagesOf, ::testing::Bool(), [](const auto& info) {
+  return std::string(info.param ? "moved" : "file");
+});
+
+}  // namespace
+}  // namespace gmac::testing
