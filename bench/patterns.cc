@@ -242,6 +242,47 @@ Round pingPong(PatternMemory& memory, const json& parameters) {
   };
 }
 
+// {times, words}: words of one large object, far from each other, around a call for each, as where
+// a program keeps its arrays in a pool.
+Round pooled(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  const std::size_t words = parameters["words"];
+  auto data = std::make_shared<Data>(memory, 1, kBytes);
+  return [=, &memory] {
+    const auto at = [&](std::size_t word) {
+      return (*data)[0] + (2 * word + 1) * data->bytes() / (2 * words);
+    };
+    for (std::size_t time = 0; time < times; ++time) {
+      for (std::size_t word = 0; word < words; ++word) {
+        store(at(word));
+      }
+      for (std::size_t word = 0; word < words; ++word) {
+        memory.launch(at(word), kPage);
+      }
+      memory.sync();
+      for (std::size_t word = 0; word < words; ++word) {
+        load(at(word));
+      }
+    }
+  };
+}
+
+// {times, bytes}: the CPU writes one half of an object while a kernel works on the other.
+Round halves(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  auto data = std::make_shared<Data>(memory, 1, parameters["bytes"]);
+  return [=, &memory] {
+    const std::size_t half = data->bytes() / 2;
+    for (std::size_t time = 0; time < times; ++time) {
+      memory.launch((*data)[0] + half, half);
+      for (std::size_t at = 0; at < half; at += kLine) {
+        store((*data)[0] + at);
+      }
+      memory.sync();
+    }
+  };
+}
+
 // {times}: an object that lives for one call.
 Round churn(PatternMemory& memory, const json& parameters) {
   const std::size_t times = parameters["times"];
@@ -479,6 +520,7 @@ const std::map<std::string, MakeRound>& makers() {
       {"filled", &filled},           {"growing", &growing},     {"sizes", &sizes},
       {"shortLives", &shortLives},   {"oneOfMany", &oneOfMany}, {"sparse", &sparse},
       {"alternating", &alternating}, {"pipeline", &pipeline},   {"allOfMany", &allOfMany},
+      {"pooled", &pooled},           {"halves", &halves},
   };
   return kMakers;
 }
@@ -557,6 +599,10 @@ std::vector<Pattern> patterns(bool cuda) {
   all.push_back(
       {"a word of 4 MiB read after each call",
        {{"pattern", "sparse"}, {"bytes", 4 * kMiB}, {"times", cuda ? 200 : 20}, {"reads", 1}}});
+  all.push_back({"four words of a pool of 64 MiB, a call each",
+                 {{"pattern", "pooled"}, {"times", cuda ? 100 : 10}, {"words", 4}}});
+  all.push_back({"the CPU on one half of 2 MiB, a kernel on the other",
+                 {{"pattern", "halves"}, {"times", cuda ? 200 : 20}, {"bytes", 2 * kMiB}}});
   all.push_back({"two threads that write a block in turns", {{"pattern", "alternating"}}});
   all.push_back({"a thread that reads what another writes", {{"pattern", "pipeline"}}});
   // 1,000 of them, and 100,000 launches (2,000 on the host), in all rounds.
