@@ -181,8 +181,8 @@ class Port {
   // way, as the application is about to record the work of streams.
   virtual void markRepeated() noexcept;
   virtual void noneRepeats() noexcept;
-  // After noteRecorded(): from now on each object has memory of one kind. Waits for all device work
-  // where one has not.
+  // After noteRecorded() or noteOpenWait(): from now on each object has memory of one kind, so that
+  // nothing waits for all device work for that. Waits so itself where one has not.
   virtual void keepWhole() noexcept;
   // The application is about to wait for all device work, or for that of one stream;
   // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A

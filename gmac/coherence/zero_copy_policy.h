@@ -69,6 +69,8 @@ class ZeroCopyPolicy {
 
   // A launch takes the bytes that the CPU came for.
   void launched(Nanoseconds now) { begun_ = now; }
+  // Whether one has, since the last round ended.
+  bool taken() const { return begun_ != 0; }
   // The program waits, and the CPU will come for the bytes that it came for after the last wait.
   void round() {
     inRound_ = true;

@@ -24,11 +24,8 @@ namespace gmac::testing {
 namespace {
 
 using accel::LaunchShape;
-using ::testing::Each;
 using ::testing::ElementsAre;
-using ::testing::Field;
 using ::testing::IsEmpty;
-using ::testing::Not;
 
 constexpr std::size_t kHot = 2 * kMiB;  // a page
 constexpr std::size_t kBytes = 8 * kHot;
@@ -73,7 +70,7 @@ class HotPagesOf : public ::testing::TestWithParam<bool> {
   }
   static std::byte patternAt(std::size_t i) { return static_cast<std::byte>(i * 7 + i / 251); }
   FakeAccelerator& fake() { return machine_->fake(); }
-  void round(std::vector<std::size_t> offsets) {
+  void round(const std::vector<std::size_t>& offsets) {
     for (const std::size_t offset : offsets) {
       machine_->call(bump_, {pool_ + offset});
       add(offset);

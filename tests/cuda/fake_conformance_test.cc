@@ -2,6 +2,7 @@
 //
 // The conformance suite on the `cuda` accelerator over the fake driver, and the translation of the
 // driver's errors into ours. Needs no GPU.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstddef>

@@ -21,7 +21,6 @@
 namespace gmac::interpose {
 namespace {
 
-using fake_cuda::driver;
 using fake_cuda::kImage;
 
 const bool kPrepared = [] {

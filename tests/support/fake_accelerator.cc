@@ -306,7 +306,9 @@ bool FakeAccelerator::pageIsAlone(std::uintptr_t device, std::size_t bytes, bool
   if (after == allocations_.begin()) {
     return false;
   }
-  const auto& [start, allocation] = *std::prev(after);
+  const auto before = std::prev(after);
+  const std::uintptr_t start = before->first;
+  const Allocation& allocation = before->second;
   return std::any_of(allocation.pages.begin(), allocation.pages.end(), [&](const auto& page) {
     const std::uintptr_t begin = start + page.first;
     return all ? begin <= device && device + bytes <= begin + page.second

@@ -52,6 +52,10 @@ Object& HotPages::leaves(std::unique_ptr<Object> page) {
   // (The program may have chosen the object's home meanwhile.)
   result.advised = object.advised;
   ledger_.allocated(result);
+  // (Or bound a kernel.)
+  for (const Binding& binding : object.bindings) {
+    ledger_.bind(result, binding.kernel, binding.access);
+  }
   blocks_.add(result);
   return result;
 }

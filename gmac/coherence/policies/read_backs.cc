@@ -46,7 +46,9 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     // The CPU has come before the wait, and has waited for the kernel then, perhaps in vain.
     const bool came = object[object.readBack.block()].state != State::kInvalid;
     if (came || (!object.isZeroCopy() && !object.readBack.guesses())) {
-      noteRound();
+      if (object.zeroCopy.taken()) {
+        noteRound();
+      }
       continue;
     }
     if (!object.copiedBack.bytes.empty() &&

@@ -181,9 +181,11 @@ class Engine::TransferRun {
         GMAC_TRY(onDevice());
         break;
       case adsmMethodCopy2d: {
-        const Status done = byCopy2d();
+        // (What one strided copy goes over must be of one kind; kernels reach both.)
+        const bool one = isOfOneKind(op_.target, target_) && isOfOneKind(op_.source, source_);
+        const Status done = one ? byCopy2d() : Status(adsmErrorNotSupported);
         // The copy engine has limits that only the driver knows.
-        if (done.code() == adsmErrorNotSupported && op_.method == adsmMethodAny) {
+        if (done.code() == adsmErrorNotSupported && (!one || op_.method == adsmMethodAny)) {
           outcome_.report.method = adsmMethodKernel;
           GMAC_TRY(onDevice());
         } else {
@@ -300,7 +302,7 @@ class Engine::TransferRun {
     job.bytes = op_.bytes;
     job.maxBlocks = op_.blocks;
     job.overLink = overLink();
-    const auto ticket = submit([&](accel::Commands& commands) {
+    const auto ticket = submit(/*inParts=*/true, [&](accel::Commands& commands) {
       return transferLaunches(job, [&](const TransferLaunch& launch) {
         ++outcome_.report.launches;
         return engine_.device_.launch(commands, launch);
@@ -312,32 +314,33 @@ class Engine::TransferRun {
     return {};
   }
 
+  static bool isOfOneKind(const Transfer::Side& side, const Where& where) {
+    return datatype::isOfOneKind(deviceAddress(side, where),
+                                 side.layout().boundsOf(0, side.layout().bytes()));
+  }
+
   Status byCopy2d() {
     accel::StridedCopy copy = *stridedCopy(op_.target.layout(), op_.source.layout());
     copy.target.address += deviceAddress(op_.target, target_);
     copy.source.address += deviceAddress(op_.source, source_);
-    const auto ofOneKind = [](const Transfer::Side& side, std::uint64_t origin) {
-      return isOfOneKind(origin, side.layout().boundsOf(0, side.layout().bytes()));
-    };
-    if (!ofOneKind(op_.target, deviceAddress(op_.target, target_)) ||
-        !ofOneKind(op_.source, deviceAddress(op_.source, source_))) {
-      return fail(adsmErrorNotSupported,
-                  "one strided copy of memory of which a page lies in the CPU's memory; a kernel "
-                  "can");
-    }
-    return submit([&](accel::Commands& commands) {
-             ++outcome_.report.launches;
-             return commands.copyStrided(copy);
-           })
+    return submit(/*inParts=*/false,
+                  [&](accel::Commands& commands) {
+                    ++outcome_.report.launches;
+                    return commands.copyStrided(copy);
+                  })
         .status();
   }
 
   // Submits work that uses both sides, whose ticket becomes the outcome's; that of the work.
+  // `inParts`: as DeviceRange has it.
   template <typename Function>
-  Result<Ticket> submit(Function work) {
+  Result<Ticket> submit(bool inParts, Function work) {
     std::vector<coherence::DeviceRange> ranges;
     addRanges(op_.source, source_, false, ranges);
     addRanges(op_.target, target_, true, ranges);
+    for (coherence::DeviceRange& range : ranges) {
+      range.inParts = inParts;
+    }
     auto ticket = submitUsing(engine_.device_, op_.stream, ranges, std::move(work));
     GMAC_TRY(ticket.status());
     outcome_.ticket = *ticket;
