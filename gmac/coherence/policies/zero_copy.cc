@@ -77,8 +77,7 @@ bool ZeroCopy::mayPageMove(const Object& object, const std::byte* page) const {
 
 // Of a large object a page moves.
 void ZeroCopy::setDue(const Object& object) {
-  const bool page = !object.isZeroCopy() && isLarge(object);
-  const Known known{page ? pages_.pageOf(object) : object.address(), object.number};
+  const Known known{isLarge(object) ? pages_.pageOf(object) : object.address(), object.number};
   const auto same = [&](const Known& other) { return other.number == known.number; };
   if (std::none_of(moves_.begin(), moves_.end(), same)) {
     moves_.push_back(known);
@@ -215,7 +214,7 @@ void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
   if (object.isZeroCopy() && unordered_ && contended_ && object.zeroCopy.trusted()) {
     return;  // it is judged with the others of its queue, once all of them are used at once
   }
-  if (!object.isZeroCopy() && isLarge(object)) {
+  if (isLarge(object)) {
     object.zeroCopy.considers(pages_.numberOf(object), pages_.returnsOf(object));
   }
   // (A copy on the same queue would have told that its kernel has finished.)
@@ -243,9 +242,8 @@ void ZeroCopy::leave(const void* address) {
       return;
     }
     object->advised = true;
-    known = {object->address(), object->number};
-    if (!object->isZeroCopy()) {
-      known = {};
+    if (object->isZeroCopy()) {
+      known = {object->address(), object->number};
     }
   }
   if (known.address != nullptr) {
