@@ -181,8 +181,8 @@ class Port {
   // way, as the application is about to record the work of streams.
   virtual void markRepeated() noexcept;
   virtual void noneRepeats() noexcept;
-  // After noteRecorded() or noteOpenWait(): from now on each object has memory of one kind, so that
-  // nothing waits for all device work for that. Waits so itself where one has not.
+  // After noteRecorded() or noteOpenWait(), or captureBegins(): each object has memory of one kind
+  // from now on, or until captureEnds(). Where one has not, waits for all device work.
   virtual void keepWhole() noexcept;
   // The application is about to wait for all device work, or for that of one stream;
   // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A
@@ -324,6 +324,7 @@ extern constinit std::atomic<Port*> running;
 inline constinit std::atomic<std::uint64_t> contextsEnded{0};  // counted by the manager
 inline constinit std::atomic<bool> openWaits{false};
 inline constinit std::atomic<bool> recorded{false};
+inline constinit std::atomic<int> captures{0};
 inline constinit std::atomic<std::uint64_t> placesChanged{1};
 }  // namespace internal
 
@@ -364,10 +365,17 @@ inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
 inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
 inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
 
-// The application is about to record work that runs later and names memory by ranges (a graph).
-// Never revoked; may be called before the runtime starts.
+// The application is about to record work that runs later and names shared memory by ranges: a
+// copy or a fill in a graph. Never revoked; may be called before the runtime starts.
 inline void noteRecorded() noexcept { internal::recorded.store(true); }
 inline bool recorded() noexcept { return internal::recorded.load(); }
+
+// From before the application begins to capture work of streams until it has ended that. Streams
+// may join a capture meanwhile. Under way for ever where a captured stream was destroyed. May be
+// called before the runtime starts.
+inline void captureBegins() noexcept { internal::captures.fetch_add(1); }
+inline void captureEnds() noexcept { internal::captures.fetch_sub(1); }
+inline bool captureUnderWay() noexcept { return internal::captures.load() != 0; }
 
 // Which loans are asked for: all of a kind, as the borrower knows no blocks.
 enum class Lent { kOnCpu, kOnDevice };

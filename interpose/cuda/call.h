@@ -197,6 +197,10 @@ template <typename Submit>
 CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bool waits,
                     Submit&& submit) noexcept {
   if (!waits && capturing(stream)) {
+    const bool names = std::any_of(ranges.begin(), ranges.end(), [](const DeviceRange& range) {
+      return range.address != nullptr;
+    });
+    if (names) coherence::noteRecorded();
     const Reentry inside;
     return submit();
   }

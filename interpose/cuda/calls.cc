@@ -12,7 +12,6 @@
 #include "gmac/os/signal_mask.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
-#include "interpose/cuda/captures.h"
 #include "interpose/cuda/host_functions.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
@@ -89,7 +88,7 @@ struct Launch {
   template <ZeroStream Zero, typename Submit>
   static CUresult launch(CUstream stream, Submit&& submit) {
     const NativeStream native = nativeStream(Zero, stream);
-    if (!captureUnderWay() && coherence::port().mayRepeat()) {
+    if (!coherence::captureUnderWay() && coherence::port().mayRepeat()) {
       if (const auto result = again(native, submit)) return *result;
     }
     return anew(native, submit);
@@ -109,7 +108,7 @@ struct Launch {
     const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
     if (!number.ok() || !coherence::port().beginRepeated(*number)) return std::nullopt;
     // One that has begun meanwhile waits for the end, if it was not seen.
-    if (captureUnderWay()) {
+    if (coherence::captureUnderWay()) {
       coherence::port().endRepeated(*number, false);
       return std::nullopt;
     }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a capture begins and ends. An event cannot be recorded then as at other times: what was
-// launched before without a mark gets one, and meanwhile each launch is marked at once.
-#include "interpose/cuda/captures.h"
-
+// launched before without a mark gets one, and meanwhile each launch is marked at once. Copies and
+// fills that are captured name ranges: no page of an object has one copy until the end, nor ever
+// again where there was one (coherently()).
 #include <cuda.h>
-
-#include <atomic>
 
 #include "interpose/cuda/call.h"
 
@@ -28,19 +26,16 @@ namespace {
 
 GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 
-constinit std::atomic<int> captures{0};
-
 struct Begin {
   static constexpr bool kEvenUnshared = true;
 
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
-    captures.fetch_add(1);
+    coherence::captureBegins();
     coherence::port().noneRepeats();
-    coherence::noteRecorded();
     coherence::port().keepWhole();
     const CUresult result = direct(real, args...);
-    if (result != CUDA_SUCCESS) captures.fetch_sub(1);
+    if (result != CUDA_SUCCESS) coherence::captureEnds();
     return result;
   }
 };
@@ -54,14 +49,12 @@ struct End {
     const NativeStream native = nativeStream(Zero, stream);
     const bool before = capturing(native);
     const CUresult result = direct(real, stream, graph);
-    if (before && !capturing(native)) captures.fetch_sub(1);
+    if (before && !capturing(native)) coherence::captureEnds();
     return result;
   }
 };
 
 }  // namespace
-
-bool captureUnderWay() noexcept { return captures.load() != 0; }
 
 GMAC_CUDA_TABLE(cudaCaptures, GMAC_CUDA_STREAM_CALLS, GMAC_CUDA_NONE)
 

@@ -55,16 +55,17 @@ namespace {
 
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 
-// A description's problems, if any: a shared address that no node may name, or 0; and why the
-// description cannot be read.
-struct Trouble {
+// What a description says: a shared address that no node may name, or 0; why the description cannot
+// be read, if it cannot; and whether it is a copy or fill of a shared range.
+struct Findings {
   std::uintptr_t unusable = 0;
   CUresult result = CUDA_SUCCESS;
+  bool namesRange = false;
 };
 
 // A node's description as the driver gets it; the caller's own is not changed.
 template <typename Argument>
-struct Described : Trouble {
+struct Described : Findings {
   explicit Described(Argument given) : argument(given) {}
   Argument argument;
 };
@@ -76,7 +77,7 @@ concept NamesKernel = requires(const Kernel& kernel) {
 
 // A kernel node. The driver reads its arguments now.
 template <typename Kernel>
-struct DescribedKernel : Trouble {
+struct DescribedKernel : Findings {
   explicit DescribedKernel(const Kernel* given) : argument(given) {
     if (given == nullptr) return;
     kernel = *given;
@@ -116,9 +117,12 @@ bool nameNode(CUDA_MEMCPY3D& copy) {
   return named.shared();
 }
 
-void nameDevice(CUDA_MEMSET_NODE_PARAMS& fill) {
+template <typename Fill>
+bool nameFill(Fill& fill) {
   const std::uintptr_t first = cpuAddressOf(fill.dst);
-  if (shared(first, 1)) fill.dst = onDevice(first);
+  if (!shared(first, 1)) return false;
+  fill.dst = onDevice(first);
+  return true;
 }
 
 // A stream that waits for a value stored by the CPU would wait forever, and a store would be lost
@@ -138,22 +142,23 @@ std::uintptr_t sharedValue(const CUstreamBatchMemOpParams* values, unsigned coun
 }
 
 template <>
-struct Described<const CUDA_MEMCPY3D*> : Trouble {
+struct Described<const CUDA_MEMCPY3D*> : Findings {
   explicit Described(const CUDA_MEMCPY3D* given) : argument(given) {
     if (given == nullptr) return;
     copy = *given;
-    if (nameNode(copy)) argument = &copy;
+    namesRange = nameNode(copy);
+    if (namesRange) argument = &copy;
   }
   CUDA_MEMCPY3D copy;
   const CUDA_MEMCPY3D* argument;
 };
 
 template <>
-struct Described<const CUDA_MEMSET_NODE_PARAMS*> : Trouble {
+struct Described<const CUDA_MEMSET_NODE_PARAMS*> : Findings {
   explicit Described(const CUDA_MEMSET_NODE_PARAMS* given) : argument(given) {
     if (given == nullptr) return;
     fill = *given;
-    nameDevice(fill);
+    namesRange = nameFill(fill);
     argument = &fill;
   }
   CUDA_MEMSET_NODE_PARAMS fill;
@@ -161,7 +166,7 @@ struct Described<const CUDA_MEMSET_NODE_PARAMS*> : Trouble {
 };
 
 template <>
-struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> : Trouble {
+struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> : Findings {
   explicit Described(const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) : argument(given) {
     if (given != nullptr) unusable = sharedValue(given->paramArray, given->count);
   }
@@ -171,7 +176,7 @@ struct Described<const CUDA_BATCH_MEM_OP_NODE_PARAMS*> : Trouble {
 // The description that holds any kind of node. The driver writes into some kinds, so only a kind
 // that it just reads is replaced by a copy.
 template <>
-struct Described<CUgraphNodeParams*> : Trouble {
+struct Described<CUgraphNodeParams*> : Findings {
   explicit Described(CUgraphNodeParams* given) : argument(given) {
     if (given == nullptr) return;
     switch (given->type) {
@@ -184,16 +189,14 @@ struct Described<CUgraphNodeParams*> : Trouble {
         break;
       case CU_GRAPH_NODE_TYPE_MEMCPY:
         node = *given;
-        nameNode(node.memcpy.copyParams);
+        namesRange = nameNode(node.memcpy.copyParams);
         argument = &node;
         break;
-      case CU_GRAPH_NODE_TYPE_MEMSET: {
+      case CU_GRAPH_NODE_TYPE_MEMSET:
         node = *given;
-        const std::uintptr_t first = cpuAddressOf(node.memset.dst);
-        if (shared(first, 1)) node.memset.dst = onDevice(first);
+        namesRange = nameFill(node.memset);
         argument = &node;
         break;
-      }
       case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
         unusable = sharedValue(given->memOp.paramArray, given->memOp.count);
         break;
@@ -209,8 +212,6 @@ struct Described<CUgraphNodeParams*> : Trouble {
 struct Node {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
-    coherence::noteRecorded();
-    coherence::port().keepWhole();
     return add(real, Described<Args>(args)...);
   }
 
@@ -225,6 +226,11 @@ struct Node {
     if (unusable != 0) {
       return refuse(adsmErrorNotSupported, "a graph's stream memory operation", unusable,
                     "it would not be seen by the CPU; use a kernel or a copy");
+    }
+    // Kernels may use memory of both kinds; a range may not lie in both when the graph runs.
+    if ((described.namesRange || ...)) {
+      coherence::noteRecorded();
+      coherence::port().keepWhole();
     }
     return direct(real, described.argument...);
   }

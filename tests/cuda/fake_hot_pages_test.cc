@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
+#include "gmac/coherence/port.h"
 #include "gmac/observe/stats.h"
 #include "interpose/cuda/hooks.h"
 #include "tests/cuda/fake_program.h"
@@ -173,6 +174,99 @@ TEST_F(Pools, WhatTheProgramAsksAboutItIsAsOfAnyManagedMemory) {
     EXPECT_EQ(start, at(0)) << offset;
     EXPECT_EQ(bytes, kBytes) << offset;
   }
+}
+
+// Kernels use memory of both kinds.
+TEST_F(Pools, AGraphOfKernelsLeavesItWhereItIs) {
+  const std::uint64_t before = ended();
+  CUgraph graph = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+  std::uint8_t* data = pool_ + kHot;
+  std::uint8_t* apart = pool_ + 4 * kPage;
+  std::uint64_t count = 1;
+  for (std::uint8_t** const each : {&data, &apart}) {
+    void* args[] = {each, &count};
+    CUDA_KERNEL_NODE_PARAMS node{};
+    node.func = increment_;
+    node.gridDimX = node.gridDimY = node.gridDimZ = 1;
+    node.blockDimX = node.blockDimY = node.blockDimZ = 1;
+    node.kernelParams = args;
+    CUgraphNode made = nullptr;
+    ASSERT_EQ(DRIVER(cuGraphAddKernelNode)(&made, graph, nullptr, 0, &node), CUDA_SUCCESS);
+  }
+  // Nor does a copy of other memory matter.
+  std::vector<std::uint8_t> plain(8, 5);
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = plain.data();
+  copy.dstHost = plain.data() + 4;
+  copy.WidthInBytes = 4;
+  copy.Height = copy.Depth = 1;
+  ASSERT_EQ(DRIVER(cuGraphAddMemcpyNode)(nullptr, graph, nullptr, 0, &copy, context_),
+            CUDA_SUCCESS);
+  CUgraphExec executable = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphInstantiateWithFlags)(&executable, graph, 0), CUDA_SUCCESS);
+  const auto add = [](std::uint8_t* bytes) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, bytes, sizeof word);
+    ++word;
+    std::memcpy(bytes, &word, sizeof word);
+  };
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(DRIVER(cuGraphLaunch)(executable, stream_), CUDA_SUCCESS);
+    add(expected_.data() + kHot);
+    add(expected_.data() + 4 * kPage);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    for (const std::size_t offset : {kHot, 4 * kPage}) {
+      ASSERT_EQ(std::memcmp(pool_ + offset, expected_.data() + offset, 4), 0) << offset;
+      add(expected_.data() + offset);
+      add(pool_ + offset);
+    }
+  }
+  EXPECT_EQ(ended(), before);
+  EXPECT_FALSE(coherence::recorded());
+  EXPECT_EQ(DRIVER(cuGraphExecDestroy)(executable), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
+// What is recorded meanwhile may be a copy.
+TEST_F(Pools, ItIsBackWhileAStreamIsCapturedAndMayLeaveAfterwards) {
+  const std::uint64_t before = ended();
+  CUstream captured = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&captured, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  EXPECT_EQ(ended(), before + 1);
+  EXPECT_NE(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  const std::uint64_t begun = moved();
+  for (int i = 0; i < 2000; ++i) ASSERT_NO_FATAL_FAILURE(round());
+  EXPECT_EQ(moved(), begun);
+  std::uint8_t* data = pool_;
+  std::uint64_t count = 0;
+  void* args[] = {&data, &count};
+  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, captured, args, nullptr),
+            CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamEndCapture)(captured, &graph), CUDA_SUCCESS);
+  EXPECT_FALSE(coherence::recorded());
+  ASSERT_NO_FATAL_FAILURE(heat());
+}
+
+// Copies of a graph run later, whatever has moved by then.
+TEST_F(Pools, YACapturedCopyEndsIt) {
+  CUstream captured = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&captured, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  CUdeviceptr plain = 0;
+  ASSERT_EQ(DRIVER(cuMemAlloc)(&plain, kPage), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamBeginCapture)(captured, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoDAsync)(plain, at(2 * kPage - 32), 64, captured), CUDA_SUCCESS);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamEndCapture)(captured, &graph), CUDA_SUCCESS);
+  EXPECT_TRUE(coherence::recorded());
+  const std::uint64_t begun = moved();
+  for (int i = 0; i < 2000; ++i) ASSERT_NO_FATAL_FAILURE(round());
+  EXPECT_EQ(moved(), begun);
+  EXPECT_EQ(DRIVER(cuMemFree)(plain), CUDA_SUCCESS);
+  coherence::internal::recorded = false;  // (of a real process, never)
 }
 
 // Nodes of a graph run later, whatever has moved by then.

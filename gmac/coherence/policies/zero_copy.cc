@@ -71,8 +71,8 @@ bool ZeroCopy::mayMove(const Object& object) const {
 // (Where several devices have memory, they share it page by page as calls name it.)
 bool ZeroCopy::mayPageMove(const Object& object, const std::byte* page) const {
   return memory_ != nullptr && accelerator_.devices() == nullptr && !memory_->severalDevices() &&
-         !memory_->separateDevices() && !coherence::recorded() && !coherence::openWaits() &&
-         pages_.mayLeave(object, page);
+         !memory_->separateDevices() && !coherence::recorded() && !coherence::captureUnderWay() &&
+         !coherence::openWaits() && pages_.mayLeave(object, page);
 }
 
 // Of a large object a page moves.
