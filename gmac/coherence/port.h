@@ -181,8 +181,8 @@ class Port {
   // way, as the application is about to record the work of streams.
   virtual void markRepeated() noexcept;
   virtual void noneRepeats() noexcept;
-  // After noteRecorded() or noteOpenWait(), or captureBegins(): each object has memory of one kind
-  // from now on, or until captureEnds(). Where one has not, waits for all device work.
+  // After noteRecorded() or captureBegins(): each object has memory of one kind from now on, and as
+  // long as captureUnderWay(). Where one has not, waits for all device work.
   virtual void keepWhole() noexcept;
   // The application is about to wait for all device work, or for that of one stream;
   // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A

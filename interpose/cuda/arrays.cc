@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include "interpose/cuda/call.h"
+#include "interpose/cuda/parts.h"
 
 #define GMAC_CUDA_STREAM_CALLS(X)                                           \
   X(cuMemcpyHtoA, cuMemcpyHtoA_v2, _ptds, 3020, INT_MAX, ToArray)           \
@@ -40,6 +41,27 @@ CUresult copyRow(const CUDA_MEMCPY2D& row, CUstream stream) noexcept {
   return copy == nullptr ? CUDA_ERROR_NOT_FOUND : copy(&row, stream);
 }
 
+// Submits the copy, of which `named` makes a description. `linear`: the CPU's address of the
+// memory.
+template <ZeroStream Zero, typename Named, typename... Rest>
+CUresult copyShared(Ranges& ranges, CUarray array, std::uintptr_t linear, std::size_t bytes,
+                    Named&& named, Rest... rest) {
+  const Rows rows{linear};
+  CUDA_MEMCPY2D row{};
+  named(row, onDevice(linear));
+  row.WidthInBytes = bytes;
+  row.Height = 1;
+  const bool split = splitsElements(array, boxOf(row), rows);
+  if (split) ranges.inParts();
+  return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), !kTakesStream<Rest...>,
+                    [&]() -> Submitted {
+                      if (!split) return copyRow<Zero>(row, rest...);
+                      return inParts(boxOf(row), {&rows, 1}, [&](const Box& part) {
+                        return copyRow<Zero>(partOf(row, part), rest...);
+                      });
+                    });
+}
+
 struct ToArray {
   template <ZeroStream Zero, typename Real, typename From, typename... Rest>
   static CUresult run(Real real, CUarray array, std::size_t offset, From from, std::size_t bytes,
@@ -48,18 +70,14 @@ struct ToArray {
     if (!shared(source, bytes)) return direct(real, array, offset, from, bytes, rest...);
     Ranges ranges;
     ranges.reads(source, bytes);
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, [&] {
-                        CUDA_MEMCPY2D row{};
-                        row.srcMemoryType = CU_MEMORYTYPE_DEVICE;
-                        row.srcDevice = onDevice(source);
-                        row.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-                        row.dstArray = array;
-                        row.dstXInBytes = offset;
-                        row.WidthInBytes = bytes;
-                        row.Height = 1;
-                        return copyRow<Zero>(row, rest...);
-                      });
+    const auto named = [&](CUDA_MEMCPY2D& row, CUdeviceptr device) {
+      row.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+      row.srcDevice = device;
+      row.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+      row.dstArray = array;
+      row.dstXInBytes = offset;
+    };
+    return copyShared<Zero>(ranges, array, source, bytes, named, rest...);
   }
 };
 
@@ -71,18 +89,14 @@ struct FromArray {
     if (!shared(target, bytes)) return direct(real, to, array, offset, bytes, rest...);
     Ranges ranges;
     ranges.writes({target, bytes, false});
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, [&] {
-                        CUDA_MEMCPY2D row{};
-                        row.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-                        row.srcArray = array;
-                        row.srcXInBytes = offset;
-                        row.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-                        row.dstDevice = onDevice(target);
-                        row.WidthInBytes = bytes;
-                        row.Height = 1;
-                        return copyRow<Zero>(row, rest...);
-                      });
+    const auto named = [&](CUDA_MEMCPY2D& row, CUdeviceptr device) {
+      row.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+      row.srcArray = array;
+      row.srcXInBytes = offset;
+      row.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+      row.dstDevice = device;
+    };
+    return copyShared<Zero>(ranges, array, target, bytes, named, rest...);
   }
 };
 

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Many copies in one call. They are one piece of device work; its ranges are those of every copy
-// that names shared memory.
+// that names shared memory. Copies of ranges go to the driver in parts (parts.h); those of rows and
+// layers do not: pages of objects that have one copy go back to the device's memory for them.
 #include <cuda.h>
 
+#include <cstddef>
 #include <new>
+#include <type_traits>
 #include <vector>
 
 #include "gmac/api/adsm.h"
 #include "interpose/cuda/call.h"
+#include "interpose/cuda/parts.h"
 
 // cuda.h shows the newest signatures under these names; the symbols are the older ones.
 #undef cuMemcpyBatchAsync
@@ -42,33 +46,96 @@ class ManyRanges {
     if (write) ranges_.push_back({first, cpu.bytes, true});
     return onDevice(cpu.first);
   }
+  void inParts() {
+    for (DeviceRange& range : ranges_) range.inParts = true;
+  }
   std::span<const DeviceRange> all() const { return ranges_; }
 
  private:
   std::vector<DeviceRange> ranges_;
 };
 
+// Copies of one range each, as the driver gets them.
+class Entries {
+ public:
+  void add(CUdeviceptr target, CUdeviceptr source, std::size_t size) {
+    targets.push_back(target);
+    sources.push_back(source);
+    sizes.push_back(size);
+  }
+  std::size_t count() const { return sizes.size(); }
+  // Whether each is one part.
+  bool areWhole() const {
+    bool whole = true;
+    for (std::size_t i = 0; i < count() && whole; ++i) {
+      const Rows ends[] = {{cpuAddressOf(targets[i])}, {cpuAddressOf(sources[i])}};
+      whole = sizes[i] == 0 || partOf({.width = sizes[i]}, {}, ends).width == sizes[i];
+    }
+    return whole;
+  }
+  // All their parts. `begins`: the first part of each; `wholes`: of each part, its entry's number.
+  Entries parts(std::vector<std::size_t>* begins, std::vector<std::size_t>* wholes) const {
+    Entries all;
+    for (std::size_t i = 0; i < count(); ++i) {
+      begins->push_back(all.count());
+      (void)inParts(cpuAddressOf(targets[i]), cpuAddressOf(sources[i]), sizes[i],
+                    [&](std::size_t at, std::size_t bytes) {
+                      all.add(targets[i] + at, sources[i] + at, bytes);
+                      wholes->push_back(i);
+                      return CUDA_SUCCESS;
+                    });
+    }
+    return all;
+  }
+
+  std::vector<CUdeviceptr> targets, sources;
+  std::vector<std::size_t> sizes;
+};
+
 struct Batch {
   // The arrays may lie in shared memory themselves, so the driver gets copies of the arrays that
-  // name memory.
+  // name memory. `firsts`: the numbers of the entries from which on each of the attributes holds.
   template <ZeroStream Zero, typename Real, typename... Rest>
   static CUresult run(Real real, CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
-                      std::size_t count, Rest... rest) {
-    if (to == nullptr || from == nullptr || bytes == nullptr)
-      return direct(real, to, from, bytes, count, rest...);
+                      std::size_t count, CUmemcpyAttributes* attributes, std::size_t* firsts,
+                      std::size_t attributeCount, Rest... rest) {
+    const auto pass = [&] {
+      return direct(real, to, from, bytes, count, attributes, firsts, attributeCount, rest...);
+    };
+    if (to == nullptr || from == nullptr || bytes == nullptr) return pass();
     return guarded([&] {
       ManyRanges ranges;
-      std::vector<CUdeviceptr> targets(to, to + count);
-      std::vector<CUdeviceptr> sources(from, from + count);
-      std::vector<std::size_t> sizes(bytes, bytes + count);
+      Entries entries;
       for (std::size_t i = 0; i < count; ++i) {
-        sources[i] = ranges.end(sources[i], {cpuAddressOf(sources[i]), sizes[i], false}, false);
-        targets[i] = ranges.end(targets[i], {cpuAddressOf(targets[i]), sizes[i], false}, true);
+        const CUdeviceptr source =
+            ranges.end(from[i], {cpuAddressOf(from[i]), bytes[i], false}, false);
+        const CUdeviceptr target = ranges.end(to[i], {cpuAddressOf(to[i]), bytes[i], false}, true);
+        entries.add(target, source, bytes[i]);
       }
-      if (ranges.all().empty()) return direct(real, to, from, bytes, count, rest...);
-      return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), false, [&] {
-        return real(targets.data(), sources.data(), sizes.data(), count, rest...);
-      });
+      if (ranges.all().empty()) return pass();
+      // (The driver refuses more attributes than copies.)
+      const bool mayBeSplit = attributeCount <= count && (firsts != nullptr || attributeCount == 0);
+      std::vector<std::size_t> begins(firsts, firsts + (mayBeSplit ? attributeCount : 0));
+      std::vector<std::size_t> wholes;
+      if (mayBeSplit) ranges.inParts();
+      const auto submit = [&](Entries& all, std::size_t* begin) {
+        return real(all.targets.data(), all.sources.data(), all.sizes.data(), all.count(),
+                    attributes, begin, attributeCount, rest...);
+      };
+      const CUresult result = coherently(
+          nativeStream(Zero, streamAmong(rest...)), ranges.all(), false, [&]() -> CUresult {
+            if (!mayBeSplit || entries.areWhole()) return submit(entries, firsts);
+            return guarded([&] {
+              std::vector<std::size_t> partOfEntry;
+              Entries parts = entries.parts(&partOfEntry, &wholes);
+              for (std::size_t& begin : begins) {
+                begin = begin < count ? partOfEntry[begin] : parts.count();
+              }
+              return submit(parts, begins.data());
+            });
+          });
+      if (result != CUDA_SUCCESS) (nameEntry(wholes, rest), ...);
+      return result;
     });
   }
 
@@ -90,6 +157,15 @@ struct Batch {
   }
 
  private:
+  // The number of the copy that has failed, among the program's own; `wholes`: by parts.
+  template <typename Argument>
+  static void nameEntry([[maybe_unused]] const std::vector<std::size_t>& wholes,
+                        [[maybe_unused]] Argument argument) {
+    if constexpr (std::is_same_v<Argument, std::size_t*>) {
+      if (argument != nullptr && *argument < wholes.size()) *argument = wholes[*argument];
+    }
+  }
+
   // The lengths of rows and layers count elements. Their size is that of the array on the other
   // side; if both sides are linear memory, an element is a byte.
   static void name(ManyRanges& ranges, const CUDA_MEMCPY3D_BATCH_OP& operation,
@@ -107,31 +183,13 @@ struct Batch {
         write);
   }
 
-  GMAC_CUDA_HELPER(cuArray3DGetDescriptor, cuArray3DGetDescriptor_v2)
-
   static std::size_t elementBytes(const CUDA_MEMCPY3D_BATCH_OP& operation) {
     for (const CUmemcpy3DOperand* operand : {&operation.src, &operation.dst}) {
       if (operand->type != CU_MEMCPY_OPERAND_TYPE_ARRAY) continue;
-      CUDA_ARRAY3D_DESCRIPTOR array{};
-      const auto describe = realOf<Call_cuArray3DGetDescriptor_v2>();
-      if (describe == nullptr || describe(&array, operand->op.array.array) != CUDA_SUCCESS) break;
-      return formatBytes(array.Format) * array.NumChannels;
+      const std::size_t bytes = interpose::elementBytes(operand->op.array.array, 4);
+      return bytes != 0 ? bytes : 1;
     }
     return 1;
-  }
-
-  static std::size_t formatBytes(CUarray_format format) {
-    switch (format) {
-      case CU_AD_FORMAT_UNSIGNED_INT8:
-      case CU_AD_FORMAT_SIGNED_INT8:
-        return 1;
-      case CU_AD_FORMAT_UNSIGNED_INT16:
-      case CU_AD_FORMAT_SIGNED_INT16:
-      case CU_AD_FORMAT_HALF:
-        return 2;
-      default:
-        return 4;
-    }
   }
 
   template <typename Work>

@@ -135,7 +135,7 @@ class Ranges {
     if (extent.gaps) add(extent.first, extent.bytes, false);
     add(extent.first, extent.bytes, true);
   }
-  // The driver gets them in parts (inParts()).
+  // The driver gets them in parts (parts.h).
   void inParts() {
     std::for_each_n(ranges_.begin(), count_, [](DeviceRange& range) { range.inParts = true; });
   }
@@ -191,8 +191,17 @@ CUresult noteFailure(CUresult result) noexcept;
 // beforeDeviceWait() has returned.
 CUresult acquire(CUresult result, const coherence::DeviceWait& wait = {}) noexcept;
 
-// Makes `submit`, a CUresult() that submits to `stream`, coherent. `waits`: it returns when the
-// work is done.
+// How the submission of a call's work has ended.
+struct Submitted {
+  Submitted(CUresult ended)  // NOLINT: what submits in one call returns that
+      : result(ended), any(ended == CUDA_SUCCESS) {}
+  Submitted(CUresult ended, bool some) : result(ended), any(some) {}
+  CUresult result;
+  bool any;  // some of the work was submitted, although the rest may have failed
+};
+
+// Makes `submit`, a CUresult() or Submitted() that submits to `stream`, coherent. `waits`: it
+// returns when the work is done.
 template <typename Submit>
 CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bool waits,
                     Submit&& submit) noexcept {
@@ -202,41 +211,25 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
     });
     if (names) coherence::noteRecorded();
     const Reentry inside;
-    return submit();
+    return Submitted(submit()).result;
   }
   const Result<NativeStream> number = known(stream);
   if (!number.ok()) return resultOf(number.status());
   if (const Status begun = coherence::port().beginDeviceWork(*number, ranges); !begun.ok()) {
     return resultOf(begun);
   }
-  CUresult result = CUDA_SUCCESS;
-  {
+  const auto [result, any] = [&]() -> Submitted {
     const Reentry inside;
-    result = submit();
+    const Submitted done = submit();
     // No later call can wait for such work, so this one waits here.
-    if (*number == accel::kForeignStream && result == CUDA_SUCCESS) result = waitForStream(stream);
-  }
-  const Status ended = coherence::port().endDeviceWork(*number, result == CUDA_SUCCESS);
+    if (*number != accel::kForeignStream || !done.any) return done;
+    const CUresult waited = waitForStream(stream);
+    return {done.result != CUDA_SUCCESS ? done.result : waited, true};
+  }();
+  const Status ended = coherence::port().endDeviceWork(*number, any);
   if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
   return waits ? acquire(result) : result;
-}
-
-// Calls `submit(offset, bytes)` for all parts of a copy of `bytes` between two ranges, of which
-// each lies in one kind of memory at either end, or once for none; ends with the first error.
-template <typename Submit>
-CUresult inParts(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, Submit submit) {
-  if (bytes == 0) return submit(0, 0);
-  coherence::Port& port = coherence::port();
-  CUresult result = CUDA_SUCCESS;
-  for (std::size_t offset = 0; offset < bytes && result == CUDA_SUCCESS;) {
-    const std::size_t most =
-        port.ofOneKind(reinterpret_cast<const void*>(to + offset), bytes - offset);
-    const std::size_t part = port.ofOneKind(reinterpret_cast<const void*>(from + offset), most);
-    result = submit(offset, part);
-    offset += part;
-  }
-  return result;
 }
 
 // The stream among a call's arguments.

@@ -13,6 +13,7 @@
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/host_functions.h"
+#include "interpose/cuda/parts.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
 #undef cuGetProcAddress
@@ -312,13 +313,12 @@ struct Copy {
 struct Set {
   template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
   static CUresult run(Real real, CUdeviceptr to, Value value, std::size_t count, Rest... rest) {
-    const std::uintptr_t cpu = cpuAddressOf(to);
+    const Extent extent = spanOf(cpuAddressOf(to), count * sizeof value, 1, 1, 0, 0);
+    if (!shared(extent.first, extent.bytes)) return direct(real, to, value, count, rest...);
     return fill<Zero>(
-        to, spanOf(cpu, count * sizeof value, 1, 1, 0, 0), true,
-        [&](CUdeviceptr first) {
-          return inParts(cpu, cpu, count * sizeof value, [&](std::size_t at, std::size_t part) {
-            return real(first + at, value, part / sizeof value, rest...);
-          });
+        extent, {.width = extent.bytes}, 0, true,
+        [&](CUdeviceptr first, const Box& part) {
+          return real(first, value, part.width / sizeof value, rest...);
         },
         rest...);
   }
@@ -326,26 +326,37 @@ struct Set {
   template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
   static CUresult run(Real real, CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
                       std::size_t height, Rest... rest) {
+    const Box whole{.width = width * sizeof value, .rows = height};
+    const Extent extent = spanOf(cpuAddressOf(to), whole.width, height, 1, pitch, 0);
+    if (!shared(extent.first, extent.bytes)) {
+      return direct(real, to, pitch, value, width, height, rest...);
+    }
+    const bool mayBeSplit =
+        areApart(whole, 0, 0, pitch, 0) && (height <= 1 || pitch % sizeof value == 0);
     return fill<Zero>(
-        to, spanOf(cpuAddressOf(to), width * sizeof value, height, 1, pitch, 0), false,
-        [&](CUdeviceptr first) { return real(first, pitch, value, width, height, rest...); },
+        extent, whole, pitch, mayBeSplit,
+        [&](CUdeviceptr first, const Box& part) {
+          return real(first, pitch, value, part.width / sizeof value, part.rows, rest...);
+        },
         rest...);
   }
 
  private:
   template <ZeroStream Zero, typename Submit, typename... Rest>
-  static CUresult fill(CUdeviceptr to, const Extent& extent, bool parts, Submit&& submit,
-                       Rest... rest) {
-    if (!shared(extent.first, extent.bytes)) {
-      if constexpr (kTakesStream<Rest...>) coherence::port().markRepeated();
-      const Reentry inside;
-      return submit(to);
-    }
+  static CUresult fill(const Extent& extent, const Box& whole, std::size_t pitch, bool mayBeSplit,
+                       Submit&& submit, Rest... rest) {
     Ranges ranges;
     ranges.writes(extent);
-    if (parts) ranges.inParts();
+    if (mayBeSplit) ranges.inParts();
+    const CUdeviceptr first = onDevice(extent.first);
+    const Rows rows{extent.first, pitch};
     return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, [&] { return submit(onDevice(extent.first)); });
+                      !kTakesStream<Rest...>, [&]() -> Submitted {
+                        if (!mayBeSplit) return submit(first, whole);
+                        return inParts(whole, {&rows, 1}, [&](const Box& part) {
+                          return submit(first + part.y * pitch + part.x, part);
+                        });
+                      });
   }
 };
 
@@ -357,12 +368,19 @@ struct BlockCopy {
     Description copy = *description;
     const NamedCopy named = nameDevice(copy);
     if (!named.shared()) return direct(real, description, rest...);
+    const Ends ends = endsOf(copy, named);
+    const bool split = mayBeSplit(copy, ends);
     Ranges ranges;
     ranges.reads(named.from);
     ranges.writes(named.to);
+    if (split) ranges.inParts();
+    const auto submit = [&](const Description& part) { return real(&part, rest...); };
     return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>,
-                      [&] { return real(static_cast<const Description*>(&copy), rest...); });
+                      !kTakesStream<Rest...>, [&]() -> Submitted {
+                        if (!split) return submit(copy);
+                        return inParts(boxOf(copy), ends.all(),
+                                       [&](const Box& part) { return submit(partOf(copy, part)); });
+                      });
   }
 };
 

@@ -75,7 +75,6 @@ struct WaitValue {
     if (shared(cpuAddressOf(address), sizeof value))
       return refuse(adsmErrorNotSupported, "cuStreamWaitValue", address, kNoWait);
     coherence::noteOpenWait();
-    coherence::port().keepWhole();
     return direct(real, stream, address, value, flags);
   }
 };
@@ -93,7 +92,6 @@ struct ValueBatch {
           if (shared(cpuAddressOf(values[i].waitValue.address), 1))
             return refused(values[i].waitValue.address, kNoWait);
           coherence::noteOpenWait();
-          coherence::port().keepWhole();
           break;
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
@@ -128,7 +126,6 @@ struct OutsideWait {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     coherence::noteOpenWait();
-    coherence::port().keepWhole();
     return direct(real, args...);
   }
 };

@@ -3,6 +3,7 @@
 // The fake driver's copies and fills.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "tests/cuda/fake_state.h"
 
@@ -18,38 +19,123 @@ CUresult submitCopy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstrea
   });
 }
 
-CUresult submitRows(const CUDA_MEMCPY2D& copy, CUstream stream) {
-  const auto base = [](CUmemorytype type, const void* host, CUdeviceptr device, CUarray array) {
-    return type == CU_MEMORYTYPE_HOST    ? reinterpret_cast<CUdeviceptr>(host)
-           : type == CU_MEMORYTYPE_ARRAY ? reinterpret_cast<CUdeviceptr>(array->bytes.data())
-                                         : device;
-  };
-  const auto from = base(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray);
-  const auto to = base(copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray);
-  const auto last = [&](std::size_t pitch) {
-    return (copy.Height - 1) * pitch + copy.WidthInBytes;
-  };
-  if (!ofOneKind(from + copy.srcY * copy.srcPitch + copy.srcXInBytes, last(copy.srcPitch)) ||
-      !ofOneKind(to + copy.dstY * copy.dstPitch + copy.dstXInBytes, last(copy.dstPitch))) {
+// One end of a copy of rows and layers.
+struct End {
+  CUdeviceptr first;
+  std::size_t x, pitch, layer;
+  CUarray array;  // NULL: linear memory
+  std::size_t y, height;
+  CUdeviceptr at(std::size_t row, std::size_t slice) const {
+    return first + slice * layer + row * pitch;
+  }
+};
+
+End endOf(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array, std::size_t x,
+          std::size_t y, std::size_t z, std::size_t pitch, std::size_t height) {
+  CUdeviceptr base = type == CU_MEMORYTYPE_HOST ? number(host) : device;
+  if (type == CU_MEMORYTYPE_ARRAY) {
+    base = number(array->bytes.data());
+    pitch = array->description.Width * array->element;
+    height = array->description.Height;
+  } else {
+    array = nullptr;
+  }
+  return {base + (z * height + y) * pitch + x, x, pitch, pitch * height, array, y, height};
+}
+End sourceOf(const CUDA_MEMCPY3D& copy) {
+  return endOf(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray, copy.srcXInBytes,
+               copy.srcY, copy.srcZ, copy.srcPitch, copy.srcHeight);
+}
+End targetOf(const CUDA_MEMCPY3D& copy) {
+  return endOf(copy.dstMemoryType, copy.dstHost, copy.dstDevice, copy.dstArray, copy.dstXInBytes,
+               copy.dstY, copy.dstZ, copy.dstPitch, copy.dstHeight);
+}
+
+// Rows and layers do not overlap, and what is copied of an array are elements.
+bool isValid(const CUDA_MEMCPY3D& copy, const End& end) {
+  if (end.array != nullptr) {
+    return end.x % end.array->element == 0 && copy.WidthInBytes % end.array->element == 0;
+  }
+  const bool one = copy.Height <= 1 && copy.Depth <= 1;
+  return (one || end.pitch >= end.x + copy.WidthInBytes) &&
+         (copy.Depth <= 1 || end.height >= end.y + copy.Height);
+}
+
+template <typename Copy>
+CUDA_MEMCPY3D blockOf(const Copy& copy) {
+  CUDA_MEMCPY3D block{};
+  block.srcXInBytes = copy.srcXInBytes;
+  block.srcY = copy.srcY;
+  block.srcMemoryType = copy.srcMemoryType;
+  block.srcHost = copy.srcHost;
+  block.srcDevice = copy.srcDevice;
+  block.srcArray = copy.srcArray;
+  block.srcPitch = copy.srcPitch;
+  block.dstXInBytes = copy.dstXInBytes;
+  block.dstY = copy.dstY;
+  block.dstMemoryType = copy.dstMemoryType;
+  block.dstHost = copy.dstHost;
+  block.dstDevice = copy.dstDevice;
+  block.dstArray = copy.dstArray;
+  block.dstPitch = copy.dstPitch;
+  block.WidthInBytes = copy.WidthInBytes;
+  block.Height = copy.Height;
+  block.Depth = 1;
+  if constexpr (!std::is_same_v<Copy, CUDA_MEMCPY2D>) {
+    block.srcZ = copy.srcZ;
+    block.srcHeight = copy.srcHeight;
+    block.dstZ = copy.dstZ;
+    block.dstHeight = copy.dstHeight;
+    block.Depth = copy.Depth;
+  }
+  return block;
+}
+
+CUresult submitBlock(const CUDA_MEMCPY3D& copy, CUstream stream) {
+  const End from = sourceOf(copy);
+  const End to = targetOf(copy);
+  if (!isValid(copy, from) || !isValid(copy, to) || !ofOneKind(copy)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return submit(stream, [=] {
-    for (std::size_t row = 0; row < copy.Height; ++row) {
-      std::memmove(bytesAt(to + (copy.dstY + row) * copy.dstPitch + copy.dstXInBytes),
-                   bytesAt(from + (copy.srcY + row) * copy.srcPitch + copy.srcXInBytes),
-                   copy.WidthInBytes);
+    for (std::size_t slice = 0; slice < copy.Depth; ++slice) {
+      for (std::size_t row = 0; row < copy.Height; ++row) {
+        std::memmove(bytesAt(to.at(row, slice)), bytesAt(from.at(row, slice)), copy.WidthInBytes);
+      }
     }
+    return CUDA_SUCCESS;
+  });
+}
+CUresult copyBlock(const CUDA_MEMCPY3D& copy) {
+  const CUresult submitted = submitBlock(copy, nullptr);
+  return submitted == CUDA_SUCCESS ? finish(nullptr) : submitted;
+}
+
+template <typename Value>
+CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
+  if (backingOf(to) == nullptr || !ofOneKind(to, count * sizeof value) || to % sizeof value != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return submit(stream, [=] {
+    std::fill_n(reinterpret_cast<Value*>(backingOf(to)), count, value);
     return CUDA_SUCCESS;
   });
 }
 
 template <typename Value>
-CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
-  if (backingOf(to) == nullptr || !ofOneKind(to, count * sizeof value)) {
+CUresult submitSet(CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
+                   std::size_t height, CUstream stream) {
+  const std::size_t bytes = width * sizeof value;
+  if (height > 1 && (pitch < bytes || pitch % sizeof value != 0)) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes == 0 || height == 0) return CUDA_SUCCESS;
+  if (backingOf(to) == nullptr || !ofOneKind(to, (height - 1) * pitch + bytes) ||
+      to % sizeof value != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   return submit(stream, [=] {
-    std::fill_n(reinterpret_cast<Value*>(backingOf(to)), count, value);
+    for (std::size_t row = 0; row < height; ++row) {
+      std::fill_n(reinterpret_cast<Value*>(backingOf(to + row * pitch)), width, value);
+    }
     return CUDA_SUCCESS;
   });
 }
@@ -64,6 +150,15 @@ bool reaches(CUdevice from, const void* host) {
 }
 
 }  // namespace
+
+bool gmac::fake_cuda::ofOneKind(const CUDA_MEMCPY3D& copy) {
+  if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) return true;
+  const auto is = [&](const End& end) {
+    return ofOneKind(end.first,
+                     end.at(copy.Height - 1, copy.Depth - 1) + copy.WidthInBytes - end.first);
+  };
+  return is(sourceOf(copy)) && is(targetOf(copy));
+}
 
 extern "C" {
 
@@ -117,32 +212,33 @@ CUresult cuMemcpyDtoH(void* to, CUdeviceptr from, std::size_t bytes) {
 }
 CUresult cuMemcpy2D(const CUDA_MEMCPY2D* copy) {
   FAKE_CALL();
-  const CUresult submitted = submitRows(*copy, nullptr);
-  return submitted == CUDA_SUCCESS ? finish(nullptr) : submitted;
+  return copyBlock(blockOf(*copy));
+}
+CUresult cuMemcpy2DUnaligned(const CUDA_MEMCPY2D* copy) {
+  FAKE_CALL();
+  return copyBlock(blockOf(*copy));
 }
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* copy, CUstream stream) {
   FAKE_CALL();
-  return submitRows(*copy, stream);
+  return submitBlock(blockOf(*copy), stream);
+}
+CUresult cuMemcpy3D(const CUDA_MEMCPY3D* copy) {
+  FAKE_CALL();
+  return copyBlock(*copy);
 }
 CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D* copy, CUstream stream) {
   FAKE_CALL();
-  for (std::size_t slice = 0; slice < copy->Depth; ++slice) {
-    CUDA_MEMCPY2D rows{};
-    rows.WidthInBytes = copy->WidthInBytes;
-    rows.Height = copy->Height;
-    const std::size_t from = slice * copy->srcPitch * copy->srcHeight;
-    const std::size_t to = slice * copy->dstPitch * copy->dstHeight;
-    rows.srcMemoryType = copy->srcMemoryType;
-    rows.srcDevice = copy->srcDevice + from;
-    rows.srcHost = static_cast<const std::byte*>(copy->srcHost) + from;
-    rows.srcPitch = copy->srcPitch;
-    rows.dstMemoryType = copy->dstMemoryType;
-    rows.dstDevice = copy->dstDevice + to;
-    rows.dstHost = static_cast<std::byte*>(copy->dstHost) + to;
-    rows.dstPitch = copy->dstPitch;
-    if (const CUresult result = submitRows(rows, stream); result != CUDA_SUCCESS) return result;
-  }
-  return CUDA_SUCCESS;
+  return submitBlock(*copy, stream);
+}
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* copy) {
+  FAKE_CALL();
+  if (copy->srcContext == nullptr || copy->dstContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return copyBlock(blockOf(*copy));
+}
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
+  FAKE_CALL();
+  if (copy->srcContext == nullptr || copy->dstContext == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return submitBlock(blockOf(*copy), stream);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, std::size_t count, CUstream stream) {
   FAKE_CALL();
@@ -155,6 +251,21 @@ CUresult cuMemsetD8(CUdeviceptr to, unsigned char value, std::size_t count) {
 CUresult cuMemsetD32(CUdeviceptr to, unsigned value, std::size_t count) {
   FAKE_CALL();
   return submitSet(to, value, count, nullptr);
+}
+CUresult cuMemsetD2D8(CUdeviceptr to, std::size_t pitch, unsigned char value, std::size_t width,
+                      std::size_t height) {
+  FAKE_CALL();
+  return submitSet(to, pitch, value, width, height, nullptr);
+}
+CUresult cuMemsetD2D16Async(CUdeviceptr to, std::size_t pitch, unsigned short value,
+                            std::size_t width, std::size_t height, CUstream stream) {
+  FAKE_CALL();
+  return submitSet(to, pitch, value, width, height, stream);
+}
+CUresult cuMemsetD2D32(CUdeviceptr to, std::size_t pitch, unsigned value, std::size_t width,
+                       std::size_t height) {
+  FAKE_CALL();
+  return submitSet(to, pitch, value, width, height, nullptr);
 }
 
 #pragma GCC visibility pop

@@ -7,10 +7,15 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <future>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmac/api/adsm.h"
@@ -128,30 +133,374 @@ TEST_F(Pools, FillsGoOverItsBorders) {
   ASSERT_NO_FATAL_FAILURE(round());
 }
 
-// A copy of rows has one kind of memory, which takes the page back.
-TEST_F(Pools, CopiesOfRowsOverItsBordersTakeItBack) {
-  constexpr std::size_t kPitch = kPage / 4;
+// What a copy or fill of rows and layers names, in bytes: `at` is the first of the pool's.
+struct Shape {
+  std::size_t at, pitch, height, width, rows, layers;
+};
+// The page begins within a row, between two rows, between two layers, or within a layer.
+constexpr Shape kShapes[] = {
+    {2 * kPage - 2048, 4096, 3, 3000, 3, 1},
+    {2 * kPage - 3000, 3000, 3, 3000, 3, 1},
+    {2 * kPage - 5 * 4096, 4096, 8, 1000, 800, 1},
+    {2 * kPage - 6 * 512, 512, 3, 500, 3, 5},
+    {2 * kPage - 6 * 512 - 100, 512, 3, 512, 3, 5},
+    {2 * kPage - 100, 1024, 1024, 700, 1024, 4},
+    {2 * kPage - 64, kPage + 128, 1, kPage + 100, 1, 1},
+};
+
+// The other end is memory of the program's own.
+TEST_F(Pools, CopiesOfRowsAndLayersGoOverItsBorders) {
   const std::uint64_t before = ended();
-  std::vector<std::uint8_t> plain(100 * 8, 3);
+  std::vector<std::uint8_t> plain(8 * kPage);
+  std::size_t seed = 0;
+  for (const Shape& shape : kShapes) {
+    const auto forEachRow = [&](auto&& use) {
+      for (std::size_t layer = 0; layer < shape.layers; ++layer) {
+        for (std::size_t row = 0; row < shape.rows; ++row) {
+          use(expected_.begin() +
+                  static_cast<long>(shape.at + (layer * shape.height + row) * shape.pitch),
+              plain.begin() + static_cast<long>((layer * shape.rows + row) * shape.width));
+        }
+      }
+    };
+    // The pool's end begins within what is described.
+    const std::size_t x = shape.pitch >= shape.width + 7 ? 7 : 0;
+    const std::size_t y = shape.layers == 1 ? 1 : 0;
+    const std::size_t z = shape.layers == 1 ? 0 : 1;
+    const CUdeviceptr base = at(shape.at) - (z * shape.height + y) * shape.pitch - x;
+    CUDA_MEMCPY3D_PEER from{};
+    from.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    from.srcDevice = base;
+    from.srcXInBytes = x;
+    from.srcY = y;
+    from.srcZ = z;
+    from.srcPitch = shape.pitch;
+    from.srcHeight = shape.layers == 1 ? 0 : shape.height;
+    from.dstMemoryType = CU_MEMORYTYPE_HOST;
+    from.dstHost = plain.data();
+    from.dstPitch = shape.width;
+    from.dstHeight = shape.rows;
+    from.srcContext = from.dstContext = context_;
+    from.WidthInBytes = shape.width;
+    from.Height = shape.rows;
+    from.Depth = shape.layers;
+    ASSERT_EQ(DRIVER(cuMemcpy3DPeer)(&from), CUDA_SUCCESS) << shape.at;
+    forEachRow([&](auto pool, auto packed) {
+      ASSERT_TRUE(std::equal(pool, pool + static_cast<long>(shape.width), packed)) << shape.at;
+    });
+    for (std::uint8_t& byte : plain) byte = static_cast<std::uint8_t>(++seed * 13 >> 3);
+    CUDA_MEMCPY3D to{};
+    to.srcMemoryType = CU_MEMORYTYPE_HOST;
+    to.srcHost = plain.data();
+    to.srcPitch = shape.width;
+    to.srcHeight = shape.rows;
+    to.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    to.dstDevice = base;
+    to.dstXInBytes = x;
+    to.dstY = y;
+    to.dstZ = z;
+    to.dstPitch = shape.pitch;
+    to.dstHeight = from.srcHeight;
+    to.WidthInBytes = shape.width;
+    to.Height = shape.rows;
+    to.Depth = shape.layers;
+    ASSERT_EQ(DRIVER(cuMemcpy3DAsync)(&to, stream_), CUDA_SUCCESS) << shape.at;
+    EXPECT_EQ(to.dstXInBytes, x) << "the caller's description";
+    EXPECT_EQ(to.WidthInBytes, shape.width);
+    EXPECT_EQ(to.Depth, shape.layers);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    forEachRow([&](auto pool, auto packed) { std::copy_n(packed, shape.width, pool); });
+    ASSERT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_)) << shape.at;
+    ASSERT_EQ(ended(), before) << "the page stays where it is: " << shape.at;
+  }
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
+TEST_F(Pools, CopiesOfRowsWithinItGoOverBothOfItsBorders) {
+  constexpr std::size_t kPitch = 1500;
+  constexpr std::size_t kRows = kPage / kPitch + 100;  // more than the page
+  const std::uint64_t before = ended();
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.srcDevice = at(2 * kPage - 50 * kPitch + 11);
+  rows.srcPitch = kPitch;
+  rows.dstDevice = at(4 * kPage + 8);
+  rows.dstPitch = 777;
+  rows.WidthInBytes = 777;
+  rows.Height = kRows;
+  ASSERT_EQ(DRIVER(cuMemcpy2DAsync)(&rows, stream_), CUDA_SUCCESS);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    std::copy_n(expected_.begin() + static_cast<long>(2 * kPage - 50 * kPitch + 11 + row * kPitch),
+                777, expected_.begin() + static_cast<long>(4 * kPage + 8 + row * 777));
+  }
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  std::swap(rows.srcDevice, rows.dstDevice);
+  std::swap(rows.srcPitch, rows.dstPitch);
+  rows.dstDevice -= 5;
+  const std::size_t calls = fake_cuda::calls("cuMemcpy2DUnaligned_v2");
+  ASSERT_EQ(DRIVER(cuMemcpy2DUnaligned)(&rows), CUDA_SUCCESS);
+  EXPECT_LE(fake_cuda::calls("cuMemcpy2DUnaligned_v2") - calls, 7U) << "whole rows at once";
+  for (std::size_t row = 0; row < kRows; ++row) {
+    std::copy_n(expected_.begin() + static_cast<long>(4 * kPage + 8 + row * 777), 777,
+                expected_.begin() + static_cast<long>(2 * kPage - 50 * kPitch + 6 + row * kPitch));
+  }
+  EXPECT_EQ(ended(), before);
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
+// What the driver refuses as a whole, or takes without a byte, it is given as it is.
+TEST_F(Pools, WhatTheDriverRefusesItIsGivenAsItIs) {
+  const std::uint64_t before = ended();
+  std::vector<std::uint8_t> plain(4096);
   CUDA_MEMCPY2D rows{};
   rows.srcMemoryType = CU_MEMORYTYPE_HOST;
   rows.srcHost = plain.data();
-  rows.srcPitch = 100;
+  rows.srcPitch = 64;
   rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  rows.dstDevice = at(2 * kPage);
-  rows.dstPitch = kPitch;
-  rows.WidthInBytes = 100;
-  rows.Height = 4;  // that is all of the page
-  ASSERT_EQ(DRIVER(cuMemcpy2D)(&rows), CUDA_SUCCESS);
+  rows.dstDevice = at(2 * kPage - 32);
+  rows.dstPitch = 50;
+  rows.WidthInBytes = 64;
+  rows.Height = 2;  // that overlap
+  EXPECT_EQ(DRIVER(cuMemcpy2D)(&rows), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemsetD2D8)(at(2 * kPage - 32), 50, 1, 64, 2), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemsetD2D32)(at(3 * kPage - 30), 64, 1, 15, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemsetD2D32)(at(3 * kPage - 32), 66, 1, 15, 2), CUDA_ERROR_INVALID_VALUE);
+  for (std::size_t* const none : {&rows.WidthInBytes, &rows.Height}) {
+    const std::size_t some = std::exchange(*none, 0);
+    const std::size_t calls = fake_cuda::calls("cuMemcpy2D_v2");
+    rows.dstPitch = 64;
+    EXPECT_EQ(DRIVER(cuMemcpy2D)(&rows), CUDA_SUCCESS);
+    EXPECT_EQ(fake_cuda::calls("cuMemcpy2D_v2"), calls + 1);
+    *none = some;
+  }
+  const std::size_t calls = fake_cuda::calls("cuMemsetD2D8_v2");
+  EXPECT_EQ(DRIVER(cuMemsetD2D8)(at(2 * kPage - 32), 64, 1, 64, 0), CUDA_SUCCESS);
+  EXPECT_EQ(fake_cuda::calls("cuMemsetD2D8_v2"), calls + 1);
+  if (ended() != before) {  // (Such calls may take it back.)
+    ASSERT_NO_FATAL_FAILURE(heat());
+  }
+}
+
+TEST_F(Pools, FillsOfRowsGoOverItsBorders) {
+  const std::uint64_t before = ended();
+  const auto expectFilled = [&](std::size_t first, std::size_t pitch, auto value, std::size_t width,
+                                std::size_t height) {
+    for (std::size_t row = 0; row < height; ++row) {
+      for (std::size_t i = 0; i < width; ++i) {
+        std::memcpy(expected_.data() + first + row * pitch + i * sizeof value, &value,
+                    sizeof value);
+      }
+    }
+  };
+  ASSERT_EQ(DRIVER(cuMemsetD2D8)(at(2 * kPage - 1234), 1000, 0x21, 999, 2200), CUDA_SUCCESS);
+  expectFilled(2 * kPage - 1234, 1000, std::uint8_t{0x21}, 999, 2200);
+  ASSERT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);
+  ASSERT_EQ(
+      DRIVER(cuMemsetD2D16Async)(at(3 * kPage - 6 * 4096 - 2), 4096, 0x3132, 2048, 9, stream_),
+      CUDA_SUCCESS);
+  expectFilled(3 * kPage - 6 * 4096 - 2, 4096, std::uint16_t{0x3132}, 2048, 9);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemsetD2D32)(at(2 * kPage - 8), 0, 0x41424344, 100, 1), CUDA_SUCCESS);
+  expectFilled(2 * kPage - 8, 0, std::uint32_t{0x41424344}, 100, 1);
+  ASSERT_EQ(DRIVER(cuCtxSynchronize)(), CUDA_SUCCESS);
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
   EXPECT_EQ(ended(), before);
-  rows.Height = 8;
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
+TEST_F(Pools, CopiesOfArraysGoOverItsBorders) {
+  constexpr std::size_t kElement = 16;
+  constexpr std::size_t kWidth = 100;
+  constexpr std::size_t kRows = 5;
+  constexpr std::size_t kRow = kWidth * kElement;
+  const std::uint64_t before = ended();
+  CUarray array = nullptr;
+  const CUDA_ARRAY_DESCRIPTOR description{kWidth, kRows, CU_AD_FORMAT_FLOAT, 4};
+  ASSERT_EQ(DRIVER(cuArrayCreate)(&array, &description), CUDA_SUCCESS);
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.srcDevice = at(2 * kPage - 2 * 2048 - 160);
+  rows.srcPitch = 2048;
+  rows.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  rows.dstArray = array;
+  rows.WidthInBytes = kRow;
+  rows.Height = kRows;
   ASSERT_EQ(DRIVER(cuMemcpy2D)(&rows), CUDA_SUCCESS);
+  CUDA_MEMCPY2D back{};
+  back.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+  back.srcArray = array;
+  back.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  back.dstDevice = at(3 * kPage - kRow - 320);
+  back.dstPitch = kRow;
+  back.WidthInBytes = kRow;
+  back.Height = kRows;
+  ASSERT_EQ(DRIVER(cuMemcpy2DAsync)(&back, stream_), CUDA_SUCCESS);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    std::copy_n(expected_.begin() + static_cast<long>(2 * kPage - 2 * 2048 - 160 + row * 2048),
+                kRow, expected_.begin() + static_cast<long>(3 * kPage - kRow - 320 + row * kRow));
+  }
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+  // Between linear memory and a row.
+  ASSERT_EQ(DRIVER(cuMemcpyAtoD)(at(2 * kPage - 48), array, 160, 96), CUDA_SUCCESS);
+  std::copy_n(expected_.begin() + static_cast<long>(3 * kPage - kRow - 320 + 160), 96,
+              expected_.begin() + static_cast<long>(2 * kPage - 48));
+  ASSERT_EQ(DRIVER(cuMemcpyHtoAAsync)(array, 16, pool_ + 3 * kPage - 32, 80, stream_),
+            CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyAtoD)(at(0), array, 16, 80), CUDA_SUCCESS);
+  std::copy_n(expected_.begin() + static_cast<long>(3 * kPage - 32), 80, expected_.begin());
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+  EXPECT_EQ(ended(), before);
+  // An element of which the page has a part: no copy has a part of one.
+  ASSERT_EQ(DRIVER(cuMemcpyAtoD)(at(2 * kPage - 8), array, 0, 32), CUDA_SUCCESS);
   EXPECT_EQ(ended(), before + 1);
+  std::vector<std::uint8_t> plain(32);
+  ASSERT_EQ(DRIVER(cuMemcpyAtoH)(plain.data(), array, 0, 32), CUDA_SUCCESS);
+  std::copy_n(plain.begin(), 32, expected_.begin() + static_cast<long>(2 * kPage - 8));
+  EXPECT_EQ(DRIVER(cuArrayDestroy)(array), CUDA_SUCCESS);
+  ASSERT_NO_FATAL_FAILURE(heat());
+}
+
+// The fake driver reads the sources of the last entries in the call, and the others' later.
+TEST_F(Pools, CopiesInBatchesGoOverItsBorders) {
+  const std::uint64_t before = ended();
+  std::vector<std::uint8_t> plain(kPage + 4096, 1);
+  CUdeviceptr to[] = {at(kPage + 4096), at(2 * kPage - 5), at(5 * kPage), at(3 * kPage - 7)};
+  const auto host = [&](std::size_t offset) {
+    return reinterpret_cast<CUdeviceptr>(plain.data() + offset);
+  };
+  CUdeviceptr from[] = {at(2 * kPage - 100), host(0), host(1000), host(2000)};
+  std::size_t sizes[] = {300, 10, 20, 30};
+  CUmemcpyAttributes attributes[2] = {};
+  attributes[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  attributes[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
+  std::size_t firsts[] = {0, 3};
+  ASSERT_EQ(DRIVER(cuMemcpyBatchAsync)(to, from, sizes, 4, attributes, firsts, 2, stream_),
+            CUDA_SUCCESS);
+  std::fill(plain.begin(), plain.end(), std::uint8_t{2});
+  EXPECT_EQ(firsts[1], 3U) << "the caller's";
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  std::copy_n(expected_.begin() + 2 * kPage - 100, 300, expected_.begin() + kPage + 4096);
+  std::fill_n(expected_.begin() + 2 * kPage - 5, 10, std::uint8_t{2});
+  std::fill_n(expected_.begin() + 5 * kPage, 20, std::uint8_t{2});
+  std::fill_n(expected_.begin() + 3 * kPage - 7, 30, std::uint8_t{1});
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+  // The older form says which entry is wrong.
+  using Older = CUresult(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*,
+                         std::size_t*, std::size_t, std::size_t*, CUstream);
+  sizes[2] = 0;
+  std::size_t failed = 0;
+  Older* const older = fake_cuda::driver<Older>("cuMemcpyBatchAsync", 12080);
+  EXPECT_EQ(older(to, from, sizes, 4, attributes, firsts, 2, &failed, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(failed, 2U);
+  firsts[1] = 4;  // there is none
+  sizes[2] = 1;
+  EXPECT_EQ(older(to, from, sizes, 4, attributes, firsts, 2, &failed, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(failed, SIZE_MAX);
+  EXPECT_EQ(ended(), before);
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
+// Copies of rows in batches have one kind of memory, which takes the page back.
+TEST_F(Pools, CopiesOfRowsInBatchesTakeItBack) {
+  const std::uint64_t before = ended();
+  CUDA_MEMCPY3D_BATCH_OP block{};
+  block.src.type = block.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+  block.src.op.ptr.ptr = at(0);
+  block.src.op.ptr.rowLength = 1000;
+  block.dst.op.ptr.ptr = at(2 * kPage - 2048);
+  block.dst.op.ptr.rowLength = 1000;
+  block.extent = {100, 8, 1};
+  ASSERT_EQ(DRIVER(cuMemcpy3DBatchAsync)(1, &block, 0, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(ended(), before + 1);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
   for (std::size_t row = 0; row < 8; ++row) {
-    std::fill_n(expected_.begin() + static_cast<long>(2 * kPage + row * kPitch), 100,
-                std::uint8_t{3});
+    std::copy_n(expected_.begin() + static_cast<long>(row * 1000), 100,
+                expected_.begin() + static_cast<long>(2 * kPage - 2048 + row * 1000));
   }
   ASSERT_NO_FATAL_FAILURE(heat());
+}
+
+// A kernel that waits for the program's next step.
+TEST_F(Pools, CopiesOverItsBordersDoNotWaitForAKernelThatGoesOn) {
+  const std::uint64_t before = ended();
+  CUstream other = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&other, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  std::uint8_t* data = pool_ + 5 * kPage;
+  std::uint64_t count = 1;
+  void* args[] = {&data, &count};
+  ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, other, args, nullptr),
+            CUDA_SUCCESS);
+  fake_cuda::stall(other);
+  std::promise<void> returned;
+  // (A signal does not come through where a call hangs.)
+  std::thread watch([ends = returned.get_future()] {
+    if (ends.wait_for(std::chrono::seconds(30)) == std::future_status::ready) return;
+    std::fprintf(stderr, "FAILED: a call waits for the kernel\n");
+    std::_Exit(1);
+  });
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.srcDevice = at(2 * kPage - 1000);
+  rows.srcPitch = rows.dstPitch = 300;
+  rows.dstDevice = at(0);
+  rows.WidthInBytes = 300;
+  rows.Height = 10;
+  EXPECT_EQ(DRIVER(cuMemcpy2DAsync)(&rows, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemsetD2D16Async)(at(3 * kPage - 500), 200, 0x0707, 100, 5, stream_),
+            CUDA_SUCCESS);
+  CUdeviceptr to[] = {at(kPage)};
+  CUdeviceptr from[] = {at(2 * kPage - 40)};
+  std::size_t sizes[] = {80};
+  CUmemcpyAttributes attributes{};
+  std::size_t first = 0;
+  EXPECT_EQ(DRIVER(cuMemcpyBatchAsync)(to, from, sizes, 1, &attributes, &first, 1, stream_),
+            CUDA_SUCCESS);
+  const cuuint32_t flag = 0;
+  EXPECT_EQ(DRIVER(cuStreamWaitValue32)(other, reinterpret_cast<CUdeviceptr>(&flag), 1, 0),
+            CUDA_SUCCESS);
+  coherence::internal::openWaits = false;  // (of a real process, never)
+  returned.set_value();
+  watch.join();
+  EXPECT_EQ(ended(), before);
+  fake_cuda::stall(nullptr);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(other), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+  std::uint32_t word = 0;
+  std::memcpy(&word, expected_.data() + 5 * kPage, sizeof word);
+  ++word;
+  std::memcpy(expected_.data() + 5 * kPage, &word, sizeof word);
+  std::copy_n(expected_.begin() + 2 * kPage - 1000, 3000, expected_.begin());
+  std::fill_n(expected_.begin() + 3 * kPage - 500, 1000, std::uint8_t{7});
+  std::copy_n(expected_.begin() + 2 * kPage - 40, 80, expected_.begin() + kPage);
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
+// Its parts that were submitted are work that accesses wait for.
+TEST_F(Pools, ACopyOfWhichOnePartFailsIsWork) {
+  const std::vector<std::uint8_t> plain(64, 9);
+  fake_cuda::failNth("cuMemcpyHtoDAsync_v2", 2, CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(DRIVER(cuMemcpyHtoDAsync)(at(2 * kPage - 32), plain.data(), 64, stream_),
+            CUDA_ERROR_OUT_OF_MEMORY);
+  std::fill_n(expected_.begin() + 2 * kPage - 32, 32, std::uint8_t{9});
+  EXPECT_EQ(pool_[2 * kPage - 1], 9);
+  CUDA_MEMCPY2D rows{};
+  rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+  rows.srcHost = plain.data();
+  rows.srcPitch = 1;
+  rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  rows.dstDevice = at(2 * kPage - 20);
+  rows.dstPitch = rows.WidthInBytes = 1;
+  rows.srcXInBytes = 0;
+  rows.Height = 40;
+  fake_cuda::failNth("cuMemcpy2DAsync_v2", 2, CUDA_ERROR_OUT_OF_MEMORY);
+  std::fill_n(pool_ + 2 * kPage - 20, 20, std::uint8_t{3});
+  EXPECT_EQ(DRIVER(cuMemcpy2DAsync)(&rows, stream_), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(pool_[2 * kPage - 1], 9);
+  ASSERT_NO_FATAL_FAILURE(round());
 }
 
 TEST_F(Pools, WhatTheProgramAsksAboutItIsAsOfAnyManagedMemory) {

@@ -14,6 +14,8 @@
 #include "tests/cuda/fake_driver.h"
 
 struct CUarray_st {
+  CUDA_ARRAY_DESCRIPTOR description;
+  std::size_t element;  // bytes
   std::vector<std::byte> bytes;
 };
 
@@ -39,6 +41,8 @@ std::byte* backingOf(CUdeviceptr address);
 // Whether a range is not in part memory of the CPU's that was registered, and in part a device's:
 // the driver copies and fills no such range.
 bool ofOneKind(CUdeviceptr address, std::size_t bytes);
+// The same of both ends of a copy, from the first byte to the last.
+bool ofOneKind(const CUDA_MEMCPY3D& copy);
 // Where the bytes of an address are: unified addressing.
 std::byte* bytesAt(CUdeviceptr address);
 

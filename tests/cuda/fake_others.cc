@@ -2,10 +2,13 @@
 //
 // The fake driver's arrays, batches, graphs, functions of the CPU, stores of streams, contexts, and
 // the calls that the runtime refuses. Also the names by which programs find them.
+#include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "tests/cuda/fake_internal.h"
@@ -43,6 +46,35 @@ std::function<CUresult()> copyOf(const CUDA_MEMCPY3D& copy) {
   };
 }
 
+// Each attribute holds from an entry on. What is to be read during the call is read then.
+CUresult submitBatch(std::span<const CUdeviceptr> to, const CUdeviceptr* from,
+                     const std::size_t* bytes, const CUmemcpyAttributes* attributes,
+                     std::span<const std::size_t> firsts, std::size_t* failed, CUstream stream) {
+  if (failed != nullptr) *failed = SIZE_MAX;
+  if (firsts.empty() || firsts[0] != 0 || firsts.back() >= to.size() ||
+      std::adjacent_find(firsts.begin(), firsts.end(), std::greater_equal<>()) != firsts.end()) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (bytes[i] != 0 && ofOneKind(to[i], bytes[i]) && ofOneKind(from[i], bytes[i])) continue;
+    if (failed != nullptr) *failed = i;
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  std::size_t attribute = 0;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    if (attribute + 1 < firsts.size() && firsts[attribute + 1] == i) ++attribute;
+    std::vector<std::byte> now;
+    if (attributes[attribute].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL) {
+      now.assign(bytesAt(from[i]), bytesAt(from[i]) + bytes[i]);
+    }
+    submit(stream, [now, target = to[i], source = from[i], size = bytes[i]] {
+      std::memcpy(bytesAt(target), now.empty() ? bytesAt(source) : now.data(), size);
+      return CUDA_SUCCESS;
+    });
+  }
+  return CUDA_SUCCESS;
+}
+
 template <typename Fill>
 std::function<CUresult()> fillOf(const Fill& fill) {
   return [fill] {
@@ -69,7 +101,21 @@ extern "C" {
 
 CUresult cuArrayCreate(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* description) {
   FAKE_CALL();
-  *array = new CUarray_st{std::vector<std::byte>(description->Width)};
+  const std::size_t channel = description->Format == CU_AD_FORMAT_FLOAT ? sizeof(float) : 1;
+  if (channel == 1 && description->Format != CU_AD_FORMAT_UNSIGNED_INT8) {
+    return CUDA_ERROR_NOT_SUPPORTED;
+  }
+  CUDA_ARRAY_DESCRIPTOR described = *description;
+  described.Height = std::max<std::size_t>(described.Height, 1);
+  const std::size_t element = channel * described.NumChannels;
+  *array = new CUarray_st{described, element,
+                          std::vector<std::byte>(described.Width * element * described.Height)};
+  return CUDA_SUCCESS;
+}
+CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR* description, CUarray array) {
+  FAKE_CALL();
+  *description = {array->description.Width,  array->description.Height,      0,
+                  array->description.Format, array->description.NumChannels, 0};
   return CUDA_SUCCESS;
 }
 CUresult cuArrayDestroy(CUarray array) {
@@ -107,16 +153,11 @@ CUresult cuMemcpyAtoHAsync(void* to, CUarray array, std::size_t offset, std::siz
 }
 
 CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
-                            std::size_t count, CUmemcpyAttributes*, std::size_t*, std::size_t,
-                            CUstream stream) {
+                            std::size_t count, CUmemcpyAttributes* attributes, std::size_t* firsts,
+                            std::size_t attributeCount, CUstream stream) {
   FAKE_CALL();
-  for (std::size_t i = 0; i < count; ++i) {
-    submit(stream, [target = to[i], source = from[i], size = bytes[i]] {
-      std::memcpy(bytesAt(target), bytesAt(source), size);
-      return CUDA_SUCCESS;
-    });
-  }
-  return CUDA_SUCCESS;
+  return submitBatch({to, count}, from, bytes, attributes, {firsts, attributeCount}, nullptr,
+                     stream);
 }
 CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations,
                               unsigned long long, CUstream stream) {
@@ -134,6 +175,7 @@ CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operati
     copy.srcHeight = copy.dstHeight = copy.Height = operations[i].extent.height;
     copy.WidthInBytes = operations[i].extent.width;
     copy.Depth = operations[i].extent.depth;
+    if (!ofOneKind(copy)) return CUDA_ERROR_INVALID_VALUE;
     submit(stream, copyOf(copy));
   }
   return CUDA_SUCCESS;
@@ -294,54 +336,68 @@ const std::map<std::string, void*> kEntries = {
             FAKE_ENTRY(cuMemRangeGetAttributes) FAKE_ENTRY(cuStreamAttachMemAsync) FAKE_ENTRY(
                 cuLibraryGetManaged) FAKE_ENTRY(cuLibraryUnload) FAKE_ENTRY(cuMemGetAddressRange)
                 FAKE_ENTRY(cuPointerGetAttribute) FAKE_ENTRY(cuPointerGetAttributes) FAKE_ENTRY(
-                    cuArrayCreate) FAKE_ENTRY(cuArrayDestroy) FAKE_ENTRY(cuMemcpyHtoA)
-                    FAKE_ENTRY(cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(
-                        cuMemcpyAtoD) FAKE_ENTRY(cuMemcpyHtoAAsync) FAKE_ENTRY(cuMemcpyAtoHAsync)
-                        FAKE_ENTRY(cuMemcpyBatchAsync) FAKE_ENTRY(cuMemcpy3DBatchAsync) FAKE_ENTRY(
-                            cuMemcpy2DAsync) FAKE_ENTRY(cuMemcpy3DAsync) FAKE_ENTRY(cuMemcpyAsync)
-                            FAKE_ENTRY(cuGraphCreate) FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(
-                                cuGraphAddMemcpyNode) FAKE_ENTRY(cuGraphMemcpyNodeGetParams)
-                                FAKE_ENTRY(cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode) FAKE_ENTRY(
-                                    cuGraphAddNode) FAKE_ENTRY(cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
-                                    FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
-                                        cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
-                                        FAKE_ENTRY(
-                                            cuStreamWriteValue64) FAKE_ENTRY(cuStreamWaitValue32)
-                                            FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(
-                                                cuCtxDestroy) FAKE_ENTRY(cuDevicePrimaryCtxReset)
-                                                FAKE_ENTRY(cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap) FAKE_ENTRY(
-                                                    cuMemSetAccess) FAKE_ENTRY(cuMemAddressFree)
-                                                    FAKE_ENTRY(cuMemRetainAllocationHandle) FAKE_ENTRY(
-                                                        cuMemGetHandleForAddressRange)
-                                                        FAKE_ENTRY(
-                                                            cuStreamDestroy) FAKE_ENTRY(cuStreamBeginCapture)
-                                                            FAKE_ENTRY(cuStreamWaitEvent) FAKE_ENTRY(
-                                                                cuStreamEndCapture) FAKE_ENTRY(cuCtxGetCurrent)
-                                                                FAKE_ENTRY(
-                                                                    cuCtxPushCurrent) FAKE_ENTRY(cuCtxPopCurrent)
-                                                                    FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
-                                                                        cuDeviceGetAttribute)
-                                                                        FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
-                                                                            cuStreamGetCtx)
-                                                                            FAKE_ENTRY(
-                                                                                cuMemcpyDtoDAsync)
-                                                                                FAKE_ENTRY(
-                                                                                    cuDevicePrimaryCtxRelease)
+                    cuArrayCreate) FAKE_ENTRY(cuMemcpy2DUnaligned) FAKE_ENTRY(cuMemcpy3D)
+                    FAKE_ENTRY(cuMemcpy3DPeer) FAKE_ENTRY(cuMemcpy3DPeerAsync) FAKE_ENTRY(
+                        cuMemsetD2D8) FAKE_ENTRY(cuMemsetD2D16Async) FAKE_ENTRY(cuMemsetD2D32)
+                        FAKE_ENTRY(cuArrayDestroy) FAKE_ENTRY(cuMemcpyHtoA) FAKE_ENTRY(
+                            cuMemcpyAtoH) FAKE_ENTRY(cuMemcpyDtoA) FAKE_ENTRY(cuMemcpyAtoD)
+                            FAKE_ENTRY(cuMemcpyHtoAAsync) FAKE_ENTRY(cuMemcpyAtoHAsync) FAKE_ENTRY(
+                                cuMemcpy3DBatchAsync) FAKE_ENTRY(cuMemcpy2DAsync)
+                                FAKE_ENTRY(cuMemcpy3DAsync) FAKE_ENTRY(cuMemcpyAsync) FAKE_ENTRY(
+                                    cuGraphCreate) FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(cuGraphAddMemcpyNode)
+                                    FAKE_ENTRY(cuGraphMemcpyNodeGetParams) FAKE_ENTRY(
+                                        cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode)
+                                        FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(
+                                            cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
+                                            FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
+                                                cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
+                                                FAKE_ENTRY(
+                                                    cuStreamWriteValue64) FAKE_ENTRY(cuStreamWaitValue32)
+                                                    FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(
+                                                        cuCtxCreate) FAKE_ENTRY(cuCtxDestroy)
+                                                        FAKE_ENTRY(cuDevicePrimaryCtxReset) FAKE_ENTRY(
+                                                            cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap)
+                                                            FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
+                                                                cuMemAddressFree) FAKE_ENTRY(cuMemRetainAllocationHandle)
+                                                                FAKE_ENTRY(cuMemGetHandleForAddressRange) FAKE_ENTRY(
+                                                                    cuStreamDestroy) FAKE_ENTRY(cuStreamBeginCapture)
+                                                                    FAKE_ENTRY(cuStreamWaitEvent) FAKE_ENTRY(
+                                                                        cuStreamEndCapture) FAKE_ENTRY(cuCtxGetCurrent)
+                                                                        FAKE_ENTRY(
+                                                                            cuCtxPushCurrent) FAKE_ENTRY(cuCtxPopCurrent)
+                                                                            FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
+                                                                                cuDeviceGetAttribute)
+                                                                                FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
+                                                                                    cuStreamGetCtx)
                                                                                     FAKE_ENTRY(
-                                                                                        cuEventCreate)
+                                                                                        cuMemcpyDtoDAsync)
                                                                                         FAKE_ENTRY(
-                                                                                            cuMemsetD8Async)};
+                                                                                            cuDevicePrimaryCtxRelease)
+                                                                                            FAKE_ENTRY(
+                                                                                                cuEventCreate)
+                                                                                                FAKE_ENTRY(
+                                                                                                    cuMemsetD8Async)};
 #undef FAKE_ENTRY
+void* const kBatch = reinterpret_cast<void*>(&::cuMemcpyBatchAsync);
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
 void* const kAdvise = reinterpret_cast<void*>(&::cuMemAdvise);
 }  // namespace
 }  // namespace gmac::fake_cuda
 
 // The older signatures, in fake_managed.cc.
+#undef cuMemcpyBatchAsync
 #undef cuMemPrefetchAsync
 #undef cuMemAdvise
 #undef cuDevicePrimaryCtxReset
 extern "C" {
+__attribute__((visibility("default"))) CUresult cuMemcpyBatchAsync(
+    CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes, std::size_t count,
+    CUmemcpyAttributes* attributes, std::size_t* firsts, std::size_t attributeCount,
+    std::size_t* failed, CUstream stream) {
+  FAKE_CALL();
+  return submitBatch({to, count}, from, bytes, attributes, {firsts, attributeCount}, failed,
+                     stream);
+}
 __attribute__((visibility("default"))) CUresult cuDevicePrimaryCtxReset(CUdevice device) {
   const Call call(__func__);  // also where a kernel has crashed
   if (!isDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -356,6 +412,8 @@ namespace gmac::fake_cuda {
 
 void* moreEntries(const char* name, int version) {
   const bool old = version < 12020;
+  if (std::strcmp(name, "cuMemcpyBatchAsync") == 0)
+    return version < 13000 ? reinterpret_cast<void*>(&::cuMemcpyBatchAsync) : kBatch;
   if (std::strcmp(name, "cuMemPrefetchAsync") == 0)
     return old ? reinterpret_cast<void*>(&::cuMemPrefetchAsync) : kPrefetch;
   if (std::strcmp(name, "cuDevicePrimaryCtxReset") == 0 && version < 11000)
