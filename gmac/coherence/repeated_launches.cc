@@ -172,11 +172,12 @@ ConcurrentUse::Verdict RepeatedLaunches::judgeRounds() {
 
 bool RepeatedLaunches::anyToMark() const noexcept {
   const std::uint64_t launched = launched_.load();
-  return due() && launched != noted_.load(std::memory_order_relaxed) && launched != waited_.load();
+  return dueOrMarking() && launched != noted_.load(std::memory_order_relaxed) &&
+         launched != waited_.load();
 }
 
 void RepeatedLaunches::note() noexcept {
-  if (due()) {
+  if (dueOrMarking()) {
     const Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   }
 }
@@ -184,6 +185,7 @@ void RepeatedLaunches::note() noexcept {
 // The holder of the lock comes first from here on: no launch begins any more, and those under way
 // end.
 void RepeatedLaunches::run() noexcept {
+  marking_.store(true);
   due_.store(false);
   const std::uint32_t own = here.inside ? 1 : 0;
   for (accel::Backoff backoff; inside_.load() > own;) {
@@ -200,6 +202,7 @@ void RepeatedLaunches::run() noexcept {
       ledger_.repeated(streams_[i].stream, ended);
     }
   }
+  marking_.store(false);
 }
 
 }  // namespace gmac

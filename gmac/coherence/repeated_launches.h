@@ -75,7 +75,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   bool waitEnded(const coherence::DeviceWait& wait) noexcept;
   // Whether there are launches whose end nobody could ask for.
   bool anyToMark() const noexcept;
-  // Launches no longer repeat, and those so far are marked. Takes the lock where they may repeat.
+  // Launches no longer repeat, and those so far are marked, by another thread if that has begun.
+  // Takes the lock where there may be any.
   void note() noexcept;
 
  private:
@@ -86,6 +87,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
 
   void run() noexcept override;
   bool usedByNone(accel::NativeStream stream) const;
+  // Launches may repeat, or some are not marked yet.
+  bool dueOrMarking() const noexcept { return due() || marking_.load(); }
 
   ObjectMutex& mutex_;
   accel::Accelerator& accelerator_;
@@ -104,6 +107,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   std::atomic<std::uint32_t> inside_{0};    // threads that launch, or look at the above
   std::atomic<std::int64_t> left_{0};       // so many may repeat
   std::atomic<std::uint64_t> launched_{0};  // of all time, before they are submitted
+  std::atomic<bool> marking_{false};        // run() is under way
   std::atomic<std::uint64_t> noted_{0};     // so many when launches were allowed
   std::atomic<std::uint64_t> waited_{0};    // so many the program has waited for
 

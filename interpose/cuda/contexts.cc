@@ -110,9 +110,10 @@ struct DestroyStream {
   static CUresult run(Real real, CUstream stream) {
     const NativeStream number = alreadyKnown(nativeStream(Zero, stream));
     coherence::port().noneRepeats();
-    const CUresult result = direct(real, stream);
-    if (result == CUDA_SUCCESS) coherence::port().streamDestroyed(number);
-    return result;
+    // (Before: from then on other threads may not name it to the driver. Should the driver refuse
+    // to destroy it, it is known anew with its next launch.)
+    coherence::port().streamDestroyed(number);
+    return direct(real, stream);
   }
 };
 

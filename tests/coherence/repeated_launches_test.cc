@@ -348,6 +348,27 @@ TEST_P(RepeatedLaunches, ADestroyedStreamIsMarkedBefore) {
   EXPECT_EQ(marks(), 1u);
 }
 
+// Else that thread would name a stream that is no more to the driver.
+TEST_P(RepeatedLaunches, WhoDestroysAStreamWaitsForAThreadThatMarksIt) {
+  launchUnwatched();
+  ASSERT_TRUE(launchUnwatched());
+  std::atomic<bool> none{false};
+  std::thread other;
+  fake().onMark([&] {
+    other = std::thread([&] {
+      manager().noneRepeats();
+      none = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_FALSE(none);
+  });
+  manager().markRepeated();
+  ASSERT_TRUE(other.joinable());
+  other.join();
+  fake().onMark({});
+  EXPECT_EQ(data_[0], value_);
+}
+
 // Nothing else could tell when the work has ended.
 TEST_P(RepeatedLaunches, AStreamThatCannotBeMarkedIsWaitedFor) {
   launchUnwatched();

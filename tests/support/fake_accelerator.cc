@@ -1098,6 +1098,9 @@ Status FakeAccelerator::waitForAll() {
 }
 
 Result<Ticket> FakeAccelerator::mark(NativeStream stream, Ticket) {
+  if (markHook_) {
+    markHook_();
+  }
   const std::lock_guard guard(lock_);
   record({Op::Kind::kMark, static_cast<std::uintptr_t>(stream), 0, {}});
   if (Status failed; fails(Op::Kind::kMark, "mark", &failed)) {

@@ -132,6 +132,7 @@ class FakeAccelerator final : public accel::Accelerator,
   // of the fake's locks held.
   void onPin(std::function<void()> hook) { pinHook_ = std::move(hook); }
   void onMove(std::function<void()> hook) { moveHook_ = std::move(hook); }
+  void onMark(std::function<void()> hook) { markHook_ = std::move(hook); }
   void onCopyIn(std::function<void()> hook) { copyInHook_ = std::move(hook); }
   void onCopyOut(std::function<void()> hook) { copyOutHook_ = std::move(hook); }
   // Called at the end of every wait.
@@ -362,6 +363,7 @@ class FakeAccelerator final : public accel::Accelerator,
   std::function<void()> pinHook_;
   std::function<void()> waitedHook_;
   std::function<void()> moveHook_;
+  std::function<void()> markHook_;
   std::function<void()> copyInHook_;
   std::function<void()> copyOutHook_;
   std::vector<Op> log_;
