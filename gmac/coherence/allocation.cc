@@ -143,6 +143,7 @@ Result<std::unique_ptr<Object>> Allocation::mirror(const Wanted& wanted,
     object->homeDevice =
         accelerator_.devices() == nullptr ? 0 : accelerator_.devices()->homeOf(device);
     object->requestedBytes = wanted.size;
+    watchPages(*object);
     // Dirty blocks are flushed without a fault before, so their pages must be there from the start.
     if (protocol.initial() == State::kDirty) {
       GMAC_TRY(residency_.populateAll(*object));
@@ -194,6 +195,12 @@ Result<accel::DeviceAddress> Allocation::allocateDevice(std::size_t bytes,
                             home.device == NewHome::kHere ? memory->deviceHere() : home.device);
 }
 
+void Allocation::watchPages(Object& object) const {
+  if (object.bytes() > options_.mostWhole) {
+    object.pageRounds = std::make_unique<PageRounds>(object.bytes(), options_.pageBytes);
+  }
+}
+
 // Whether all of an object is one block.
 bool Allocation::isOneBlock(const Wanted& wanted) const {
   return blocks_.protocol().wholeObjects() && !wanted.sharedBySmallObjects;
@@ -224,6 +231,7 @@ Result<std::unique_ptr<Object>> Allocation::reuse(Object& kept, const Wanted& wa
     object->homeDevice = kept.homeDevice;
     object->pagesOn = kept.pagesOn;
     object->requestedBytes = wanted.size;
+    watchPages(*object);
     if (again) {
       const std::uint64_t thread = threadNumber();
       object->zeroCopy = kept.zeroCopy.forNext(kept.cpuThread == thread);

@@ -34,6 +34,9 @@ struct AllocationOptions {
   std::size_t blockBytes = 0;  // a power of two, at least a page
   std::size_t chunkBytes = 0;  // pages are populated and pinned in such pieces
   bool movedPages = false;     // mirrors of moved pages instead of memory files
+  // Of objects of more than so many bytes, pages may get one copy (page_rounds.h): of that size.
+  std::size_t mostWhole = SIZE_MAX;
+  std::size_t pageBytes = 0;
 };
 
 // Which memory a new object gets for the accelerator's copy.
@@ -120,6 +123,8 @@ class Allocation final : private RegionSource {
                                               const NewHome& home);
   Result<std::unique_ptr<Object>> reuse(Object& kept, const Wanted& wanted);
   bool isOneBlock(const Wanted& wanted) const;
+  // Throws std::bad_alloc.
+  void watchPages(Object& object) const;
   Object* addObject(std::unique_ptr<Object> object, const Object* before = nullptr);
   void awaitStreams(void* small);
   Status destroy(Lock& lock, Object& object);

@@ -75,6 +75,7 @@ void Blocks::remove(Object& object) {
   }
   object.watchHook.unlink();
   object.readBackHook.unlink();
+  object.roundsHook.unlink();
   noteZeroCopy();
   mappings_.noteEdges(object, 0);
   mappings_.removed(object);
@@ -123,6 +124,15 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
       if (index == object.readBack.block()) {
         object.zeroCopy.launched(ledger_.times().now());
       }
+    }
+    if (object.pageRounds != nullptr &&
+        object.pageRounds->taken(
+            object.offsetOf(index),
+            isPart(before) ? object.windowBytes : object.bytesOf(index).length(),
+            ledger_.times().now()) &&
+        !object.roundsHook.is_linked()) {
+      pageRounds_.push_back(object);
+      anyReadBacks_.store(true, std::memory_order_relaxed);
     }
   }
   if (isDirty(next)) {

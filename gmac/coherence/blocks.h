@@ -41,6 +41,9 @@ class Blocks {
   using ReadBackList = boost::intrusive::list<
       Object, boost::intrusive::member_hook<Object, Object::ReadBackHook, &Object::readBackHook>,
       boost::intrusive::constant_time_size<false>>;
+  using RoundsList = boost::intrusive::list<
+      Object, boost::intrusive::member_hook<Object, Object::RoundsHook, &Object::roundsHook>,
+      boost::intrusive::constant_time_size<false>>;
   using WatchList = boost::intrusive::list<
       Object, boost::intrusive::member_hook<Object, Object::WatchHook, &Object::watchHook>,
       boost::intrusive::constant_time_size<false>>;
@@ -140,9 +143,11 @@ class Blocks {
   WatchList& watchedObjects() { return watched_; }
   // Whether there may be any of either; without the lock.
   bool anyZeroCopy() const { return anyZeroCopy_.load(std::memory_order_relaxed); }
-  // Objects whose read-back policy guesses what the CPU reads next, or did so recently.
+  // Objects whose read-back policy guesses what the CPU reads next, or did so recently; and those
+  // with a round of one of their pages under way.
   ReadBackList& readBacks() { return readBacks_; }
-  // Whether there may be any; without the lock.
+  RoundsList& pageRounds() { return pageRounds_; }
+  // Whether there may be any of either; without the lock.
   bool anyReadBacks() const { return anyReadBacks_.load(std::memory_order_relaxed); }
   // Whether a wait would find such bytes closed.
   bool readsBack() const {
@@ -150,7 +155,9 @@ class Blocks {
       return object.readBack.guesses() && object[object.readBack.block()].state == State::kInvalid;
     });
   }
-  void noReadBacks() { anyReadBacks_.store(false, std::memory_order_relaxed); }
+  void noteReadBacks() {
+    anyReadBacks_.store(!readBacks_.empty() || !pageRounds_.empty(), std::memory_order_relaxed);
+  }
   const Protocol& protocol() const { return protocol_; }
   // Called when a call has released what it uses.
   void called() { protocol_.called(); }
@@ -259,6 +266,8 @@ class Blocks {
   bool comesAlong(const Object& object, BlockIndex index, BlockIndex neighbour) const;
   BlockRange readAhead(Object& object, BlockIndex index);
   BlockRange neighbours(Object& object, BlockIndex index, State next);
+  // See PageRounds.
+  static void comes(Object& object, std::size_t offset);
   Status fetchNeighbours(Lock& lock, Object& object, BlockIndex index, BlockRange range,
                          State next);
 
@@ -282,6 +291,7 @@ class Blocks {
   bool evicts_ = true;
   WindowTrials firstWindows_;  // of all objects
   ReadBackList readBacks_;
+  RoundsList pageRounds_;
   std::atomic<bool> anyReadBacks_{false};
 };
 

@@ -20,7 +20,10 @@
 //  - Where several threads wait, each stream has a trial of its own, and the objects whose rounds
 //    were on it move back when that fails on average. A thread's round may take longer as another
 //    thread keeps the runtime busy: it is not slow if the time from one wait for its stream to the
-//    next is at most kLessThan of what it was with two copies.
+//    next is at most kLessThan of what it was with two copies. (Of a new stream that is what it was
+//    for another one.) Where a stream that no object's rounds are on is slow, all objects move
+//    back, but only after kMostFailed trials: its thread may have two copies yet, and wait for the
+//    others.
 //  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
 //    come for as many as there are. As a check takes longer than a short kernel, there is one in
@@ -60,6 +63,7 @@ class ConcurrentUse {
   static constexpr std::size_t kLeastBetween = 64;
   static constexpr Nanoseconds kLessThan = 3;  // quarters
   static constexpr std::uint32_t kSeveral = 256;
+  static constexpr std::uint32_t kMostFailed = 4;
 
   explicit ConcurrentUse(const ZeroCopyLimits& limits) : limits_(limits) {}
 
@@ -139,7 +143,7 @@ class ConcurrentUse {
     }
     const Nanoseconds cycle = known->cycles(now);
     known->cycle = known->cycle == 0 ? cycle : (7 * known->cycle + cycle) / 8;
-    known->cycleNow = known->cycle;
+    known->cycleNow = cycle_ = known->cycle;
   }
   // Those that have begun say nothing: something else took its time.
   void forgetRounds() {
@@ -180,10 +184,16 @@ class ConcurrentUse {
     Known* known = find(*queue);
     if (known == nullptr) {
       known = &add(*queue, before_);
+      known->cycle = known->cycleNow = cycle_;
     }
     known->cycleNow = (known->cycleNow + known->cycles(now)) / 2;
     const bool gains = known->cycle != 0 && known->cycleNow <= known->cycle / 4 * kLessThan;
     return known->adds(gains ? std::min(took, known->before) : took, patience(known->before));
+  }
+  // Whether many trials of a queue have failed, one after another.
+  bool failsLong(Queue queue) {
+    const Known* const known = find(queue);
+    return known == nullptr || known->failed >= kMostFailed;
   }
   // A call has waited as long as it may, and its kernel still runs.
   Verdict tookTooLong() {
@@ -270,7 +280,9 @@ class ConcurrentUse {
         return Verdict::kOpen;
       }
       rounds = 0;
-      return std::exchange(sum, 0) > std::exchange(mayTake, 0) ? Verdict::kBad : Verdict::kGood;
+      const bool slow = std::exchange(sum, 0) > std::exchange(mayTake, 0);
+      failed = slow ? failed + 1 : 0;
+      return slow ? Verdict::kBad : Verdict::kGood;
     }
     std::optional<Queue> queue;
     Nanoseconds before = 0;
@@ -280,6 +292,7 @@ class ConcurrentUse {
     std::uint32_t rounds = 0;  // of the trial
     Nanoseconds sum = 0;       // what they took
     Nanoseconds mayTake = 0;
+    std::uint32_t failed = 0;  // trials in a row
   };
   Known* find(Queue queue) {
     const auto found = std::find_if(known_.begin(), known_.end(),
@@ -320,6 +333,7 @@ class ConcurrentUse {
   std::array<Known, kMostRounds> known_;
   std::size_t oldest_ = 0;
   Nanoseconds before_ = 0;  // the least of the objects'
+  Nanoseconds cycle_ = 0;   // the newest Known::cycle
   std::size_t calls_ = 0;   // since the last check
   std::size_t interval_ = kLeastInterval;
   std::size_t came_ = 0;   // checks in a row since the interval changed

@@ -538,7 +538,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
   }
   submission.usesAll = usesAll;
   if (usesAll && !foreign) {
-    if (blocks_.anyReadBacks()) {
+    if (blocks_.anyReadBacks() || blocks_.anyZeroCopy()) {
       concurrent_.begins(ledger_.times().now(), ledger_.queueOf(stream));
     }
     concurrent_.submitted(ledger_.queueOf(stream));

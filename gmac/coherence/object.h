@@ -26,6 +26,7 @@
 #include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/guest_policy.h"
 #include "gmac/coherence/lone_worker.h"
+#include "gmac/coherence/page_rounds.h"
 #include "gmac/coherence/read_back_policy.h"
 #include "gmac/coherence/read_runs.h"
 #include "gmac/coherence/window_policy.h"
@@ -275,9 +276,11 @@ class Object : public DeviceUses,
   // Each is an object of its own meanwhile, which the index finds in this one's place. This one's
   // blocks there are Invalid, and nobody opens them.
   std::vector<std::unique_ptr<Object>> pages;
-  // How often each has become part of this one again, and all have together. Empty: none has.
-  std::vector<std::uint8_t> pageReturns;
-  std::uint32_t allPageReturns = 0;
+  // Which may become one. NULL: none does.
+  std::unique_ptr<PageRounds> pageRounds;
+  using RoundsHook = boost::intrusive::list_member_hook<
+      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  RoundsHook roundsHook;    // in Blocks' list while a round of one is under way
   Object* whole = nullptr;  // of a page: the object that it is of; NULL: it is none
   // The allocation: the object, or that of which it is a page.
   Object& allocation() { return whole != nullptr ? *whole : *this; }

@@ -96,6 +96,12 @@ bool Blocks::canClear(const Object& object, ByteRange bytes) const {
          (stale <= options_.mostClearedBytes && object.mirror->runtimeView(0) != nullptr);
 }
 
+void Blocks::comes(Object& object, std::size_t offset) {
+  if (object.pageRounds != nullptr) {
+    object.pageRounds->comes(offset, object.cpuThread);
+  }
+}
+
 void Blocks::openCopiedBack(Lock& lock, Object& object) {
   const Object::ReadBack copy = object.copiedBack;
   object.copiedBack.opens = false;
@@ -121,6 +127,7 @@ void Blocks::openCopiedBack(Lock& lock, Object& object) {
         (copy.bytes.begin - object.offsetOf(index)) / object.windowBytes);
   }
   object.readBack.opened();
+  comes(object, copy.bytes.begin);
   (void)openPages(lock, object, {index, index + 1}, next);
 }
 
@@ -322,6 +329,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
   if (block.state == State::kInvalid) {
     object.cpuThread = threadNumber();
     object.readBack.fetched(index, isPart(next) ? object.windowOf(index) : object.bytesOf(index));
+    comes(object, bytes.begin);
   }
   if (around.end - around.begin > 1) {
     GMAC_TRY(fetchNeighbours(lock, object, index, around, next));

@@ -9,8 +9,9 @@
 // slowly, so an object moves on evidence only, and moves back when the evidence is against it:
 //
 //  - A round is a wait of the program after which the CPU comes for the same few bytes again. It
-//    takes from the first launch that took these bytes from the CPU until that wait is over, so
-//    that a pause of the program is no part of it. (Where threads launch kernels on streams of
+//    takes from the first launch that took these bytes from the CPU, or the first one on the
+//    stream that is waited for, until that wait is over, so that a pause of the program is no part
+//    of it. (Where threads launch kernels on streams of
 //    their own, others' launches take these bytes, and accesses of the CPU wait for others'
 //    kernels: a round takes no longer than since the first launch on the stream that is waited
 //    for, and on those that are not.)
@@ -45,13 +46,13 @@
 
 namespace gmac {
 
-// The most that kernels can have taken which a wait was for, and those beside them; and that the
-// newest of them can have.
+// Of a wait: what its round took, from the first launch on the queue that it was for; and the most
+// that the newest kernel can have taken, and those beside it.
 struct KernelTimes {
   using Nanoseconds = RoundTrial::Nanoseconds;
   static constexpr Nanoseconds kUnknown = std::numeric_limits<Nanoseconds>::max();
 
-  Nanoseconds all = kUnknown;
+  Nanoseconds round = kUnknown;
   Nanoseconds newest = kUnknown;
   bool contended = false;  // other threads wait, too, and may have kept this one waiting
 };
@@ -76,6 +77,7 @@ class ZeroCopyPolicy {
     inRound_ = true;
     idle_ = roundless_ = 0;
   }
+  bool inRound() const { return inRound_; }
   // The wait that round() announced is over; `objects`: of how many it did; `queue`: which it was
   // for.
   Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1,
@@ -84,14 +86,17 @@ class ZeroCopyPolicy {
     if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
     }
-    const Nanoseconds took = now - begun;
+    const bool known = kernels.round != KernelTimes::kUnknown;
     queue_ = queue;
     if (moved_) {
       const RoundTrial::Verdict verdict =
-          trial_.add(std::min(took, kernels.all), before_, patience(limits));
+          trial_.add(known ? kernels.round : now - begun, before_, patience(limits));
       trusted_ = trusted_ || verdict == RoundTrial::Verdict::kGood;
       return verdict == RoundTrial::Verdict::kBad ? Advice::kMove : Advice::kStay;
     }
+    // (Another thread's launch may have taken the bytes before the round, and the CPU may have come
+    // for them between two launches of the round.)
+    const Nanoseconds took = std::max(now - begun, known ? kernels.round : 0);
     const Nanoseconds ran = kernels.newest == KernelTimes::kUnknown ? took : kernels.newest;
     if (ran > limits.longest && ran - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
       rounds_ = kernels.contended ? rounds_ : 0;
@@ -102,13 +107,14 @@ class ZeroCopyPolicy {
   }
   // For which queue the program waited in the newest round; none: for all work.
   std::optional<std::uintptr_t> queue() const { return queue_; }
+  void isOn(std::optional<std::uintptr_t> queue) { queue_ = queue ? queue : queue_; }
   // Once moved: what rounds took before, and that a round which takes longer is slow.
   Nanoseconds before() const { return before_; }
   Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
   // The program waits; perhaps no round begins.
   Advice waits() {
-    const bool idle = moved_ && !open_ && idle_++ >= kMostIdle;
-    const bool roundless = moved_ && !trusted_ && roundless_++ >= kMostRoundless;
+    const bool idle = moved_ && !open_ && idle_++ >= kMostIdle << failed_;
+    const bool roundless = moved_ && !trusted_ && roundless_++ >= kMostRoundless << failed_;
     roundless_ = roundless ? 0 : roundless_;
     return idle || roundless ? Advice::kMove : Advice::kStay;
   }
@@ -118,22 +124,12 @@ class ZeroCopyPolicy {
     moved_ = trusted_ = came_ = toCpu;
     inRound_ = open_ = checked_ = ordered_ = false;
     rounds_ = 0;
-    idle_ = roundless_ = unusedLives_ = 0;
+    idle_ = roundless_ = unusedLives_ = failed_ = 0;
     trial_ = {};
     begun_ = 0;
   }
-  // Of an object that moves page by page: rounds are one page's from here on, which has moved back
-  // so often.
-  void considers(std::size_t page, std::uint32_t returns) {
-    rounds_ = page == page_ ? rounds_ : 0;
-    page_ = page;
-    wrong_ = std::min(returns, kMostWrong);
-  }
-  // That page has moved, with a policy of its own; or one has moved back.
-  void pageMoved() {
-    inRound_ = false;
-    rounds_ = begun_ = 0;
-  }
+  // Of a page, which is an object of its own only once it has moved: how often it has moved back.
+  void movedBack(std::uint32_t times) { wrong_ = std::min(times, kMostWrong); }
   // Its rounds count as quick until those of all objects that are used at once say otherwise.
   void trust() { trusted_ = true; }
   bool trusted() const { return trusted_; }
@@ -152,8 +148,13 @@ class ZeroCopyPolicy {
     next.queue_ = sameThread ? queue_ : std::nullopt;
     return next;
   }
-  // It cannot move.
-  void stays() { never_ = true; }
+  // It cannot move. Where it could not go back, it tries again, ever more rarely.
+  void stays() {
+    never_ = !moved_;
+    failed_ = moved_ ? std::min(failed_ + 1, kMostWrong) : 0;
+    idle_ = roundless_ = 0;
+    trial_ = {};
+  }
 
   // ---- Once moved: whether the CPU and kernels may use it at once
 
@@ -197,13 +198,13 @@ class ZeroCopyPolicy {
   Nanoseconds begun_ = 0;     // the launch of this round; 0: there was none
   Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
   std::uint64_t rounds_ = 0;  // with two copies
-  std::size_t page_ = 0;      // of which they are, if the object moves page by page
   std::optional<std::uintptr_t> queue_;
   RoundTrial trial_;               // with one
   std::uint32_t idle_ = 0;         // waits since the CPU came
   std::uint32_t roundless_ = 0;    // waits since the last round
   std::uint32_t unusedLives_ = 0;  // of objects in this memory, one after another
   std::uint32_t wrong_ = 0;
+  std::uint32_t failed_ = 0;  // moves back
   bool moved_ = false;
   bool inRound_ = false;
   bool never_ = false;

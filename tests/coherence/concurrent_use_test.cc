@@ -256,6 +256,23 @@ TEST_F(Contended, AMoveIsNoLongRound) {
   EXPECT_EQ(roundsUntilBad(200 * kUs, kCycle / 2), 0);
 }
 
+// As where threads end and others begin, with streams of their own.
+TEST_F(Contended, ANewStreamIsSlowWhereItsRoundsComeNoSoonerThanThoseOfOthersDid) {
+  constexpr ConcurrentUse::Queue kNew = 77;
+  for (int i = 0; i < 320; ++i) {
+    ASSERT_NE(use_.took(now_ += kCycle / 2, 200 * kUs, kNew, true), Verdict::kBad) << i;
+  }
+  int bad = 0;
+  for (int i = 0; i < 160 && !use_.failsLong(kNew); ++i) {
+    bad += use_.took(now_ += 2 * kCycle, 200 * kUs, kNew, true) == Verdict::kBad ? 1 : 0;
+  }
+  EXPECT_EQ(bad, 4);
+  for (int i = 0; i < 32; ++i) {
+    (void)use_.took(now_ += kCycle, 20 * kUs, kNew, true);
+  }
+  EXPECT_FALSE(use_.failsLong(kNew));
+}
+
 // Threads with a stream each, whose rounds come in turns.
 TEST_F(Contended, EachOfManyStreamsHasATrial) {
   constexpr ConcurrentUse::Queue kStreams = 64;

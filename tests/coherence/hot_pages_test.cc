@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -183,6 +184,90 @@ TEST_P(HotPagesOf, SeveralMoveTheFirstAndTheLastAndNeighbours) {
   }
   EXPECT_THAT(fake().copies(), IsEmpty());
   expectAll();
+}
+
+// In each round for all of them, and never in the same order.
+TEST_P(HotPagesOf, TheCpuMayComeForThemInAnyOrder) {
+  std::vector<std::size_t> offsets{5, 2 * kHot + 5, 5 * kHot + 5};
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 60 && moved() < before + 3; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round(offsets));
+    std::next_permutation(offsets.begin(), offsets.end());
+  }
+  EXPECT_EQ(moved(), before + 3);
+  expectAll();
+}
+
+// All of a few pages may be used by the CPU; of an object that it uses as a whole none moves.
+TEST_P(HotPagesOf, TheyStayWhereTheCpuUsesAllOfMany) {
+  for (const std::size_t pages : {5, 4}) {
+    const std::uint64_t before = moved();
+    for (int i = 0; i < 30; ++i) {
+      machine_->call(bump_, {pool_ + 2 * kHot});
+      add(2 * kHot);
+      machine_->sync();
+      for (std::size_t at = 2 * kHot; at < (2 + pages) * kHot; at += kBlock / 2) {
+        ASSERT_EQ(pool_[at], expected_[at]) << at;
+        add(at);
+        pool_[at] = expected_[at];
+      }
+      machine_->verify();
+    }
+    EXPECT_EQ(moved() - before, pages == 4 ? 4U : 0U);
+    expectAll();
+  }
+}
+
+// Each waits for its own stream, whatever others have under way.
+TEST_P(HotPagesOf, ThreadsMayHaveOneEach) {
+  constexpr std::size_t kThreads = 4;
+  constexpr std::uint32_t kMostRounds = 20'000;
+  MachineSetup busy = setup();
+  busy.managed = true;
+  busy.zeroCopy.limits = {};
+  // Time passes as the program goes on, however busy the machine is.
+  auto clock = std::make_shared<std::atomic<std::uint64_t>>(1);
+  busy.clock = [clock] { return clock->fetch_add(500) + 500; };
+  start(busy);
+  std::atomic<bool> ends{false};
+  std::thread device([&] {
+    while (!ends) {
+      fake().runAll();
+      std::this_thread::yield();
+    }
+  });
+  const std::uint64_t before = moved();
+  const std::uint64_t endedBefore = ended();
+  const auto allMoved = [&] { return moved() - before == kThreads + ended() - endedBefore; };
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      const accel::NativeStream stream{static_cast<std::uintptr_t>(10 + i)};
+      std::byte* const at = pool_ + 2 * i * kHot;
+      auto* const word = reinterpret_cast<volatile std::uint32_t*>(at);
+      std::atomic<std::uint32_t> ran{0};
+      for (std::uint32_t round = 1; round <= kMostRounds && !allMoved(); ++round) {
+        *word = 2 * round;
+        (void)machine_->launch(stream, [this, &ran, round, at] {
+          ++*fake().at(reinterpret_cast<std::uint32_t*>(at));
+          ran = round;
+        });
+        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+        while (ran != round) {
+          std::this_thread::yield();
+        }
+        EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        ASSERT_EQ(*word, 2 * round + 1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  ends = true;
+  device.join();
+  EXPECT_TRUE(allMoved()) << moved() - before << " moved, " << ended() - endedBefore << " back";
+  machine_->verify();
 }
 
 TEST_P(HotPagesOf, TheRestGoesOnAsBefore) {

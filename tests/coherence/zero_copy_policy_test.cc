@@ -83,6 +83,28 @@ TEST_F(ZeroCopyRounds, WhatTheKernelsTookCounts) {
   EXPECT_EQ(policy_.before(), 500 * kUs) << "that is what there is to gain";
 }
 
+// As where the CPU comes for the bytes between two launches.
+TEST_F(ZeroCopyRounds, TheyBeginWithTheFirstLaunchOnTheQueue) {
+  const auto roundOf = [&](std::uint64_t took) {
+    policy_.launched(now_ += kUs);
+    policy_.round();
+    return policy_.finished(now_ += 5 * kUs, limits_, 1, {took, took});
+  };
+  for (int i = 1; i < 32; ++i) {
+    ASSERT_EQ(roundOf(90 * kUs), Advice::kStay);
+  }
+  ASSERT_EQ(roundOf(90 * kUs), Advice::kMove);
+  EXPECT_EQ(policy_.before(), 90 * kUs);
+  moves(true);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(roundOf(80 * kUs), Advice::kStay) << "quicker than before";
+  }
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(roundOf(300 * kUs), Advice::kStay);
+  }
+  EXPECT_EQ(roundOf(300 * kUs), Advice::kMove);
+}
+
 TEST_F(ZeroCopyRounds, ALongRoundAmongThoseOfSeveralThreadsEndsNothing) {
   const auto roundsWith = [&](bool contended) {
     policy_ = {};
@@ -281,22 +303,22 @@ TEST_F(ZeroCopyRounds, WaitsWithoutARoundMoveItBack) {
   EXPECT_EQ(policy_.waits(), Advice::kMove);
 }
 
-// Of an object that moves page by page, they are one page's.
-TEST_F(ZeroCopyRounds, AnotherPageNeedsRoundsOfItsOwn) {
-  for (int i = 0; i < 31; ++i) {
-    policy_.considers(3, 0);
-    ASSERT_EQ(round(25 * kUs), Advice::kStay) << i;
-  }
-  policy_.considers(4, 0);
-  for (int i = 1; i < 32; ++i) {
-    ASSERT_EQ(round(25 * kUs), Advice::kStay) << i;
-    policy_.considers(4, 0);
-  }
-  EXPECT_EQ(round(25 * kUs), Advice::kMove);
-  policy_.pageMoved();
-  // One that has moved back twice needs four times as many.
-  policy_.considers(4, 2);
+TEST_F(ZeroCopyRounds, APageThatHasMovedBackTwiceNeedsFourTimesAsMany) {
+  policy_.movedBack(2);
   EXPECT_EQ(roundsUntilMove(25 * kUs), 128);
+}
+
+// For want of memory, say. It is tried again, ever more rarely.
+TEST_F(ZeroCopyRounds, WhatCannotMoveBackIsTriedAgain) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  for (const int waits : {8, 16, 32, 64}) {
+    for (int i = 0; i < waits; ++i) {
+      ASSERT_EQ(policy_.waits(), Advice::kStay) << waits << ' ' << i;
+    }
+    ASSERT_EQ(policy_.waits(), Advice::kMove) << waits;
+    policy_.stays();
+  }
 }
 
 TEST_F(ZeroCopyRounds, WhatCannotMoveIsLeftAlone) {

@@ -5,11 +5,13 @@
 #include <cstdint>
 #include <utility>
 
+#include "gmac/coherence/page_rounds.h"
+
 namespace gmac {
 
 bool HotPages::mayLeave(const Object& object, const std::byte* page) const {
   const auto begin = static_cast<std::size_t>(page - object.address());
-  return object.whole == nullptr && !object.sharedBySmallObjects &&
+  return object.pageRounds != nullptr && !object.sharedBySmallObjects &&
          object.pages.size() < kMostPages && object.home == accel::Home::kDevice &&
          object.homeDevice == 0 && object.homes.empty() && !object.striped && !object.advised &&
          !object.spread() && object.sameAddress && object.users == Object::Users::kEverybody &&
@@ -20,7 +22,6 @@ bool HotPages::mayLeave(const Object& object, const std::byte* page) const {
 
 std::unique_ptr<Object> HotPages::make(Object& object, const std::byte* page) const {
   const auto begin = static_cast<std::size_t>(page - object.address());
-  object.pageReturns.resize(object.bytes() / pageBytes_ + 1);
   object.pages.reserve(object.pages.size() + 1);
   auto made = std::make_unique<Object>(object.mirror->part(begin, pageBytes_),
                                        object.deviceAt(begin), object.blockBytes, State::kInvalid);
@@ -28,7 +29,6 @@ std::unique_ptr<Object> HotPages::make(Object& object, const std::byte* page) co
   made->chunks.assign(made->chunks.size(), Object::Chunk::kReady);
   made->requestedBytes = pageBytes_;
   made->pagesOn = object.pagesOn;
-  made->zeroCopy = object.zeroCopy;
   made->cpuThread = object.cpuThread;
   made->whole = &object;
   for (const Binding& binding : object.bindings) {
@@ -45,10 +45,14 @@ Object& HotPages::leaves(std::unique_ptr<Object> page) {
       [&](const std::unique_ptr<Object>& other) { return other->address() > result.address(); });
   object.pages.insert(after, std::move(page));
   object.zeroSince.reset();
-  // What the CPU comes for is the page's now.
-  object.readBackHook.unlink();
-  object.readBack.forget();
-  object.copiedBack = {};
+  // What the CPU comes for there is the page's now.
+  const std::size_t begin = numberOf(result) * pageBytes_;
+  result.zeroCopy = object.pageRounds->release(numberOf(result));
+  if (object.readBack.bytes().overlaps({begin, begin + pageBytes_})) {
+    object.readBackHook.unlink();
+    object.readBack.forget();
+    object.copiedBack = {};
+  }
   // (The program may have chosen the object's home meanwhile.)
   result.advised = object.advised;
   ledger_.allocated(result);
@@ -66,11 +70,9 @@ void HotPages::comesBack(const Object& page) const {
   if (page.born != 0 && ledger_.newestWork() - page.born >= kLong) {
     return;
   }
-  Object& object = *page.whole;
-  std::uint8_t& returns =
-      object.pageReturns[static_cast<std::size_t>(page.address() - object.address()) / pageBytes_];
-  returns = static_cast<std::uint8_t>(std::min(returns + 1, 255));
-  ++object.allPageReturns;
+  PageRounds& rounds = *page.whole->pageRounds;
+  rounds.comesBack(numberOf(page));
+  (void)rounds.release(numberOf(page));
 }
 
 void HotPages::joins(Object& page) {

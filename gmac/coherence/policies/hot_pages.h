@@ -9,10 +9,7 @@
 #ifndef GMAC_COHERENCE_POLICIES_HOT_PAGES_H_
 #define GMAC_COHERENCE_POLICIES_HOT_PAGES_H_
 
-#include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 
 #include "gmac/coherence/blocks.h"
@@ -34,32 +31,18 @@ class HotPages {
   HotPages(const HotPages&) = delete;
   HotPages& operator=(const HotPages&) = delete;
 
-  // The page of an object for whose bytes the CPU comes, whether that may leave the object, and how
-  // often it has come back too soon. What has happened to many others counts as well: twice as many
-  // make one more, so that a program that goes from page to page pays for ever fewer moves.
-  std::byte* pageOf(const Object& object) const {
-    return object.address() + numberOf(object) * pageBytes_;
+  std::byte* at(const Object& object, std::size_t number) const {
+    return object.address() + number * pageBytes_;
   }
+  // Whether a page may leave its object.
   bool mayLeave(const Object& object, const std::byte* page) const;
-
-  std::size_t numberOf(const Object& object) const {
-    return object.readBack.bytes().begin / pageBytes_;
-  }
-  std::uint32_t returnsOf(const Object& object) const {
-    if (object.pageReturns.empty()) {
-      return 0;
-    }
-    const std::uint32_t own = object.pageReturns[numberOf(object)];
-    const std::uint32_t others = object.allPageReturns - std::min(own, object.allPageReturns);
-    return own + static_cast<std::uint32_t>(std::bit_width(others));
-  }
 
   // Makes the object that is to stand for a page, all of whose blocks are closed. Throws
   // std::bad_alloc.
   std::unique_ptr<Object> make(Object& object, const std::byte* page) const;
   // Everybody finds it from now on. No work uses its bytes.
   Object& leaves(std::unique_ptr<Object> page);
-  // One has come back, or did not get away: it needs more evidence the next time.
+  // It has not got away, as there was no room beside it.
   void comesBack(const Object& page) const;
   // It does not leave.
   void drop(std::unique_ptr<Object> page) { ledger_.forget(*page); }
@@ -68,6 +51,10 @@ class HotPages {
   void joins(Object& page);
 
  private:
+  std::size_t numberOf(const Object& page) const {
+    return static_cast<std::size_t>(page.address() - page.whole->address()) / pageBytes_;
+  }
+
   Ledger& ledger_;
   Residency& residency_;
   Blocks& blocks_;

@@ -74,9 +74,12 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       noteRound();
     }
   }
-  if (objects.empty()) {
-    blocks_.noReadBacks();
+  for (Object& object : blocks_.pageRounds()) {
+    if (!stream || zeroCopy_.launchedOn(*stream)) {
+      zeroCopy_.roundOfPages(object, waiting_);
+    }
   }
+  blocks_.noteReadBacks();
 }
 
 // A copy on a queue that the program does not wait for would keep later work there waiting.
@@ -166,6 +169,15 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
     round.disturbed |= round.contended && object.cpuThread == thread;
     if (waiting_.concerns(thread, object.cpuThread)) {
       zeroCopy_.waited(object, wait);
+    }
+  }
+  Blocks::RoundsList& pageRounds = blocks_.pageRounds();
+  for (auto next = pageRounds.begin(); next != pageRounds.end();) {
+    Object& object = *next;
+    ++next;
+    zeroCopy_.waitedForPages(object, waiting_, wait);
+    if (!object.pageRounds->anyTaken()) {
+      object.roundsHook.unlink();
     }
   }
   for (;;) {

@@ -75,10 +75,11 @@ bool ZeroCopy::mayPageMove(const Object& object, const std::byte* page) const {
          !coherence::openWaits() && pages_.mayLeave(object, page);
 }
 
-// Of a large object a page moves.
-void ZeroCopy::setDue(const Object& object) {
-  const Known known{isLarge(object) ? pages_.pageOf(object) : object.address(), object.number};
-  const auto same = [&](const Known& other) { return other.number == known.number; };
+// (Of a large object, for a page at that address.)
+void ZeroCopy::setDue(const Known& known) {
+  const auto same = [&](const Known& other) {
+    return other.number == known.number && other.address == known.address;
+  };
   if (std::none_of(moves_.begin(), moves_.end(), same)) {
     moves_.push_back(known);
     due_.store(true, std::memory_order_relaxed);
@@ -93,9 +94,11 @@ Object* ZeroCopy::find(const Known& known) {
 void ZeroCopy::waits(WaitingThreads& waiting) {
   const std::uint64_t thread = threadNumber();
   for (Object& object : blocks_.watchedObjects()) {
-    // (The thread that comes for the object may pause.)
+    // (The thread that comes for the object may pause, and launch nothing either.)
+    const std::optional<ConcurrentUse::Queue> queue = object.zeroCopy.queue();
     if (!waiting.concerns(thread, object.cpuThread) ||
-        (object.cpuThread != thread && waiting.others(thread) && !waiting.now(kOthersWaits))) {
+        (object.cpuThread != thread && waiting.others(thread) &&
+         (!waiting.now(kOthersWaits) || (queue && !concurrent_.begunOn(*queue))))) {
       continue;
     }
     const bool idle = object.zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove;
@@ -112,8 +115,7 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
 std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wait,
                                                  std::uint64_t now, bool contended,
                                                  std::size_t beside) {
-  contended_ = contended;
-  kernels_ = newest_ = UINT64_MAX;
+  kernels_ = {.contended = contended};
   streams_ = 0;
   if (!wait.begun) {
     return std::nullopt;
@@ -129,9 +131,9 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
       concurrent_.forgetIf([this](ConcurrentUse::Queue other) { return !ledger_.runsOn(other); });
     }
     const std::uint64_t others = concurrent_.longestUnderWay(now);
-    kernels_ = std::max(*took, others);
+    kernels_.round = *took;
     // (Between the launches of one thread are those of others.)
-    newest_ = streams_ > 1 || contended ? std::max(newest, others) : kernels_;
+    kernels_.newest = std::max(streams_ > 1 || contended ? newest : *took, others);
   }
   if (took && queue && blocks_.concurrentObjects().empty()) {
     concurrent_.tookBefore(now, *queue, *took);
@@ -165,12 +167,16 @@ void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Ro
   }
 }
 
-// The rounds of that queue have become slow: its objects move back; where it has none, all do.
+// The rounds of that queue have become slow: its objects move back; where it has none, all do, if
+// that lasts.
 void ZeroCopy::leaveSlow(ConcurrentUse::Queue queue) {
   Blocks::OpenList& objects = blocks_.concurrentObjects();
   const bool any = std::any_of(objects.begin(), objects.end(), [&](const Object& object) {
     return object.zeroCopy.queue() == queue;
   });
+  if (!any && !concurrent_.failsLong(queue)) {
+    return;
+  }
   for (auto next = objects.begin(); next != objects.end();) {
     Object& object = *next;
     ++next;
@@ -203,29 +209,61 @@ bool ZeroCopy::launchedOn(accel::NativeStream stream) const {
 }
 
 void ZeroCopy::round(Object& object) {
-  if (memory_ != nullptr &&
-      (isLarge(object) ? mayPageMove(object, pages_.pageOf(object)) : mayMove(object))) {
+  if (memory_ != nullptr && mayMove(object)) {
     object.zeroCopy.round();
     ++rounds_;
   }
 }
 
+void ZeroCopy::roundOfPages(Object& object, WaitingThreads& waiting) {
+  const std::uint64_t thread = threadNumber();
+  object.pageRounds->forEachTaken([&](PageRounds::Page& page) {
+    if (!waiting.concerns(thread, page.thread)) {
+      return;
+    }
+    if (object.pageRounds->counts(page) && mayPageMove(object, pages_.at(object, page.number))) {
+      page.policy.movedBack(object.pageRounds->returnsOf(page.number));
+      page.policy.round();
+      ++rounds_;
+    } else {
+      object.pageRounds->ended(page);
+    }
+  });
+  object.pageRounds->counted();
+}
+
 void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
-  if (object.isZeroCopy() && unordered_ && contended_ && object.zeroCopy.trusted()) {
-    return;  // it is judged with the others of its queue, once all of them are used at once
-  }
-  if (isLarge(object)) {
-    object.zeroCopy.considers(pages_.numberOf(object), pages_.returnsOf(object));
+  if (object.isZeroCopy() && unordered_ && kernels_.contended && object.zeroCopy.trusted()) {
+    // It is judged with the others of its queue, once all of them are used at once.
+    object.zeroCopy.isOn(queueOf(ledger_, wait));
+    return;
   }
   // (A copy on the same queue would have told that its kernel has finished.)
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
-      object.zeroCopy.finished(
-          ledger_.times().now(), options_.limits,
-          std::max({rounds_, static_cast<std::uint32_t>(streams_), std::uint32_t{1}}),
-          {kernels_, newest_, contended_},
-          queueOf(ledger_, wait)) == ZeroCopyPolicy::Advice::kMove) {
+      finished(object.zeroCopy, wait) == ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }
+}
+
+void ZeroCopy::waitedForPages(Object& object, WaitingThreads& waiting,
+                              const coherence::DeviceWait& wait) {
+  const std::uint64_t thread = threadNumber();
+  object.pageRounds->forEachTaken([&](PageRounds::Page& page) {
+    if (!page.policy.inRound() || !waiting.concerns(thread, page.thread)) {
+      return;
+    }
+    object.pageRounds->ended(page);
+    if (finished(page.policy, wait) == ZeroCopyPolicy::Advice::kMove) {
+      setDue({pages_.at(object, page.number), object.number});
+    }
+  });
+}
+
+ZeroCopyPolicy::Advice ZeroCopy::finished(ZeroCopyPolicy& policy,
+                                          const coherence::DeviceWait& wait) const {
+  return policy.finished(ledger_.times().now(), options_.limits,
+                         std::max({rounds_, static_cast<std::uint32_t>(streams_), 1U}), kernels_,
+                         queueOf(ledger_, wait));
 }
 
 void ZeroCopy::streamDestroyed(accel::NativeStream stream) {
@@ -450,7 +488,7 @@ Object* ZeroCopy::settled(const Known& known, bool toCpu, std::unique_ptr<Object
       return object;
     }
   } catch (const std::bad_alloc&) {
-    object->zeroCopy.stays();
+    object->pageRounds->stop();
   }
   object->moving = false;
   return nullptr;
@@ -469,16 +507,17 @@ void ZeroCopy::moveMemory(Object& object, std::unique_ptr<Object> page) {
   }
   log(LogLevel::kInfo, "object {} ({} bytes) stays where it is: {}", shown(moves.address()),
       moves.bytes(), lastErrorText());
-  // (Where there is no room beside it now, there may be later.)
-  if (page != nullptr && moved.code() == adsmErrorAcceleratorMemory) {
-    pages_.comesBack(*page);
-    object.zeroCopy.pageMoved();
-  } else {
+  if (page == nullptr) {
     object.zeroCopy.stays();
+    return;
   }
-  if (page != nullptr) {
-    pages_.drop(std::move(page));
+  // (Where there is no room beside it now, there may be later.)
+  if (moved.code() == adsmErrorAcceleratorMemory) {
+    pages_.comesBack(*page);
+  } else {
+    object.pageRounds->stop();
   }
+  pages_.drop(std::move(page));
 }
 
 Status ZeroCopy::copy(Object& object, bool toCpu) {
@@ -554,16 +593,13 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
       shown(object.address()), object.bytes(),
       toCpu ? "has one copy now, in the CPU's memory" : "has a copy on the accelerator again");
   concurrent_.forgetRounds();
-  if (object.whole != nullptr) {
-    object.whole->zeroCopy.pageMoved();
-    if (!toCpu) {
-      if (object.concurrent) {
-        blocks_.endConcurrent(object);
-      }
-      pages_.joins(object);
-      noteAny();
-      return;
+  if (object.whole != nullptr && !toCpu) {
+    if (object.concurrent) {
+      blocks_.endConcurrent(object);
     }
+    pages_.joins(object);
+    noteAny();
+    return;
   }
   object.home = toCpu ? home : memory_->gatheredIn();
   object.apartOn = object.home == accel::Home::kApart ? memory_->gatheredOn() : -1;
@@ -572,7 +608,7 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
     blocks_.endConcurrent(object);
   }
   object.zeroCopy.moved(toCpu);
-  if (toCpu && unordered_ && contended_) {
+  if (toCpu && unordered_ && kernels_.contended) {
     object.zeroCopy.trust();
   }
   blocks_.zeroCopyChanged(object);

@@ -72,6 +72,8 @@ class ZeroCopy {
   bool launchedOn(accel::NativeStream stream) const;
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
+  // The same for the pages of a large object of which a round is under way that concerns the wait.
+  void roundOfPages(Object& object, WaitingThreads& waiting);
   // What the program has waited for with success took from its first launch on: so long, by the
   // clock's `now`. `contended`: other threads wait, too; `beside`: so many of them have waited
   // since this one waited before. Under the lock.
@@ -86,6 +88,8 @@ class ZeroCopy {
   };
   // The program has waited with success, perhaps for what round() told of. Under the lock.
   void waited(Object& object, const coherence::DeviceWait& wait);
+  // The same after roundOfPages().
+  void waitedForPages(Object& object, WaitingThreads& waiting, const coherence::DeviceWait& wait);
   // The same for all that the CPU and kernels use at once. What may be used so is from now on.
   void waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round);
   // The application has destroyed a stream. Not under the lock.
@@ -130,12 +134,12 @@ class ZeroCopy {
   };
   void noteAny();
   bool mayMove(const Object& object) const;
-  // Whether it moves page by page, and the page for which the CPU comes may.
-  bool isLarge(const Object& object) const {
-    return object.whole == nullptr && object.bytes() > options_.mostBytes;
-  }
+  // Whether it moves page by page, and a page may.
+  static bool isLarge(const Object& object) { return object.pageRounds != nullptr; }
   bool mayPageMove(const Object& object, const std::byte* page) const;
-  void setDue(const Object& object);
+  ZeroCopyPolicy::Advice finished(ZeroCopyPolicy& policy, const coherence::DeviceWait& wait) const;
+  void setDue(const Object& object) { setDue({object.address(), object.number}); }
+  void setDue(const Known& known);
   Object* find(const Known& known);
   [[gnu::cold, gnu::noinline]] void moveDue();
   // Of what is to move, the first one that nobody holds, or the end.
@@ -174,12 +178,9 @@ class ZeroCopy {
   HotPages pages_;
   bool pageLeaves_ = false;  // its memory is moving
   std::vector<Known> moves_;
-  std::uint32_t rounds_ = 0;  // of objects at the newest wait
-  // By the newest wait's end, the most that any of the kernels since the last one can have taken.
-  std::uint64_t kernels_ = UINT64_MAX;
-  std::uint64_t newest_ = UINT64_MAX;  // the newest of them
-  bool contended_ = false;             // several threads wait
-  std::size_t streams_ = 0;            // on which there was work before the newest wait ended
+  std::uint32_t rounds_ = 0;     // of objects at the newest wait
+  KernelTimes kernels_;          // by the newest wait's end
+  std::size_t streams_ = 0;      // on which there was work before the newest wait ended
   std::uint32_t busyWaits_ = 0;  // after which something was to move, while work was in flight
   std::uint32_t pauseAfter_ = kLeastBusyWaits;
   std::atomic<bool> any_{false};
