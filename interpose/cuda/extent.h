@@ -28,6 +28,12 @@ struct CopySide {
   std::size_t pitch, height;
 };
 
+// The address of a byte of linear memory. A pitch or height of 0 is allowed where there is one row
+// or one layer; then it is not multiplied.
+inline std::uintptr_t addressIn(const CopySide& side, std::size_t x, std::size_t y, std::size_t z) {
+  return side.base + (z * side.height + y) * side.pitch + x;
+}
+
 template <typename Copy>
 concept ThreeDimensional = requires(const Copy& copy) {
   copy.Depth;
@@ -76,11 +82,8 @@ Extent extentOf(const CopySide& side, const Copy& copy) {
   if (*side.type == CU_MEMORYTYPE_ARRAY) return {};
   std::size_t depth = 1;
   if constexpr (ThreeDimensional<Copy>) depth = copy.Depth;
-  // A pitch or height of 0 is allowed where there is one row or one layer; then it is not
-  // multiplied.
-  const std::size_t layer = side.pitch * side.height;
-  return spanOf(side.base + side.z * layer + side.y * side.pitch + side.x, copy.WidthInBytes,
-                copy.Height, depth, side.pitch, layer);
+  return spanOf(addressIn(side, side.x, side.y, side.z), copy.WidthInBytes, copy.Height, depth,
+                side.pitch, side.pitch * side.height);
 }
 
 }  // namespace gmac::interpose

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/extent.h"
@@ -84,7 +85,7 @@ Submitted inParts(std::uintptr_t to, std::uintptr_t from, std::size_t bytes, Sub
 inline bool areApart(const Box& whole, std::size_t x, std::size_t y, std::size_t pitch,
                      std::size_t height) {
   return ((whole.rows <= 1 && whole.layers <= 1) || pitch >= x + whole.width) &&
-         (whole.layers <= 1 || height >= y + whole.rows);
+         (height >= y + whole.rows || (whole.layers <= 1 && height == 0));
 }
 
 // The bytes of an array's element; 0: not known. `rare`: those of a channel in the rarer formats.
@@ -128,21 +129,40 @@ bool mayBeSplit(Copy& copy, const Ends& ends) {
   return may(from, copy.srcArray, from.height) && may(to, copy.dstArray, to.height);
 }
 
-// The description of a part.
+// The description of a part. In linear memory it begins where the part does: where it began in
+// another kind of memory, or had rows beyond its height, the driver would refuse it.
 template <typename Copy>
 Copy partOf(const Copy& copy, const Box& part) {
   Copy result = copy;
-  result.srcXInBytes += part.x;
-  result.dstXInBytes += part.x;
-  result.srcY += part.y;
-  result.dstY += part.y;
   result.WidthInBytes = part.width;
   result.Height = part.rows;
+  if constexpr (ThreeDimensional<Copy>) result.Depth = part.layers;
+  const auto begin = [&](const CopySide& side, auto& host, CUdeviceptr& device, std::size_t& x,
+                         std::size_t& y, std::size_t* z) {
+    if (*side.type == CU_MEMORYTYPE_ARRAY) {
+      x += part.x;
+      y += part.y;
+      if (z != nullptr) *z += part.z;
+      return;
+    }
+    const std::uintptr_t first = addressIn(side, side.x + part.x, side.y + part.y, side.z + part.z);
+    x = y = 0;
+    if (z != nullptr) *z = 0;
+    if (*side.type == CU_MEMORYTYPE_HOST) {
+      host = reinterpret_cast<std::remove_reference_t<decltype(host)>>(first);
+    } else {
+      device = first;
+    }
+  };
+  std::size_t* fromZ = nullptr;
+  std::size_t* toZ = nullptr;
   if constexpr (ThreeDimensional<Copy>) {
-    result.srcZ += part.z;
-    result.dstZ += part.z;
-    result.Depth = part.layers;
+    fromZ = &result.srcZ;
+    toZ = &result.dstZ;
   }
+  begin(sourceOf(result), result.srcHost, result.srcDevice, result.srcXInBytes, result.srcY, fromZ);
+  begin(destinationOf(result), result.dstHost, result.dstDevice, result.dstXInBytes, result.dstY,
+        toZ);
   return result;
 }
 

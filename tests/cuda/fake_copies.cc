@@ -21,7 +21,7 @@ CUresult submitCopy(CUdeviceptr to, CUdeviceptr from, std::size_t bytes, CUstrea
 
 // One end of a copy of rows and layers.
 struct End {
-  CUdeviceptr first;
+  CUdeviceptr base, first;
   std::size_t x, pitch, layer;
   CUarray array;  // NULL: linear memory
   std::size_t y, height;
@@ -40,7 +40,7 @@ End endOf(CUmemorytype type, const void* host, CUdeviceptr device, CUarray array
   } else {
     array = nullptr;
   }
-  return {base + (z * height + y) * pitch + x, x, pitch, pitch * height, array, y, height};
+  return {base, base + (z * height + y) * pitch + x, x, pitch, pitch * height, array, y, height};
 }
 End sourceOf(const CUDA_MEMCPY3D& copy) {
   return endOf(copy.srcMemoryType, copy.srcHost, copy.srcDevice, copy.srcArray, copy.srcXInBytes,
@@ -51,14 +51,15 @@ End targetOf(const CUDA_MEMCPY3D& copy) {
                copy.dstY, copy.dstZ, copy.dstPitch, copy.dstHeight);
 }
 
-// Rows and layers do not overlap, and what is copied of an array are elements.
+// Rows and layers do not overlap, a layer that has a height holds its rows, and what is copied of
+// an array are elements.
 bool isValid(const CUDA_MEMCPY3D& copy, const End& end) {
   if (end.array != nullptr) {
     return end.x % end.array->element == 0 && copy.WidthInBytes % end.array->element == 0;
   }
   const bool one = copy.Height <= 1 && copy.Depth <= 1;
   return (one || end.pitch >= end.x + copy.WidthInBytes) &&
-         (copy.Depth <= 1 || end.height >= end.y + copy.Height);
+         (end.height >= end.y + copy.Height || (copy.Depth <= 1 && end.height == 0 && end.y == 0));
 }
 
 template <typename Copy>
@@ -80,6 +81,8 @@ CUDA_MEMCPY3D blockOf(const Copy& copy) {
   block.dstPitch = copy.dstPitch;
   block.WidthInBytes = copy.WidthInBytes;
   block.Height = copy.Height;
+  block.srcHeight = copy.srcY + copy.Height;
+  block.dstHeight = copy.dstY + copy.Height;
   block.Depth = 1;
   if constexpr (!std::is_same_v<Copy, CUDA_MEMCPY2D>) {
     block.srcZ = copy.srcZ;
@@ -153,9 +156,10 @@ bool reaches(CUdevice from, const void* host) {
 
 bool gmac::fake_cuda::ofOneKind(const CUDA_MEMCPY3D& copy) {
   if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) return true;
+  // (By its base the driver may find out what memory it is.)
   const auto is = [&](const End& end) {
-    return ofOneKind(end.first,
-                     end.at(copy.Height - 1, copy.Depth - 1) + copy.WidthInBytes - end.first);
+    return ofOneKind(end.base,
+                     end.at(copy.Height - 1, copy.Depth - 1) + copy.WidthInBytes - end.base);
   };
   return is(sourceOf(copy)) && is(targetOf(copy));
 }

@@ -175,7 +175,7 @@ TEST_F(Pools, CopiesOfRowsAndLayersGoOverItsBorders) {
     from.srcY = y;
     from.srcZ = z;
     from.srcPitch = shape.pitch;
-    from.srcHeight = shape.layers == 1 ? 0 : shape.height;
+    from.srcHeight = shape.layers == 1 ? y + shape.rows : shape.height;
     from.dstMemoryType = CU_MEMORYTYPE_HOST;
     from.dstHost = plain.data();
     from.dstPitch = shape.width;
@@ -195,12 +195,11 @@ TEST_F(Pools, CopiesOfRowsAndLayersGoOverItsBorders) {
     to.srcPitch = shape.width;
     to.srcHeight = shape.rows;
     to.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-    to.dstDevice = base;
+    to.dstDevice = base + (shape.layers == 1 ? y * shape.pitch : 0);
     to.dstXInBytes = x;
-    to.dstY = y;
     to.dstZ = z;
     to.dstPitch = shape.pitch;
-    to.dstHeight = from.srcHeight;
+    to.dstHeight = shape.layers == 1 ? 0 : shape.height;  // (which no single layer needs)
     to.WidthInBytes = shape.width;
     to.Height = shape.rows;
     to.Depth = shape.layers;
