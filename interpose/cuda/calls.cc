@@ -309,14 +309,15 @@ struct Copy {
   }
 };
 
-// Fills of one range or of rows.
+// Fills of one range or of rows, in parts of whole elements. The driver refuses elements that do
+// not lie at multiples of their size.
 struct Set {
   template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
   static CUresult run(Real real, CUdeviceptr to, Value value, std::size_t count, Rest... rest) {
     const Extent extent = spanOf(cpuAddressOf(to), count * sizeof value, 1, 1, 0, 0);
     if (!shared(extent.first, extent.bytes)) return direct(real, to, value, count, rest...);
     return fill<Zero>(
-        extent, {.width = extent.bytes}, 0, true,
+        extent, {.width = extent.bytes}, 0, extent.first % sizeof value == 0,
         [&](CUdeviceptr first, const Box& part) {
           return real(first, value, part.width / sizeof value, rest...);
         },
@@ -331,8 +332,8 @@ struct Set {
     if (!shared(extent.first, extent.bytes)) {
       return direct(real, to, pitch, value, width, height, rest...);
     }
-    const bool mayBeSplit =
-        areApart(whole, 0, 0, pitch, 0) && (height <= 1 || pitch % sizeof value == 0);
+    const bool mayBeSplit = areApart(whole, 0, 0, pitch, 0) && extent.first % sizeof value == 0 &&
+                            (height <= 1 || pitch % sizeof value == 0);
     return fill<Zero>(
         extent, whole, pitch, mayBeSplit,
         [&](CUdeviceptr first, const Box& part) {

@@ -116,6 +116,7 @@ CUresult copyBlock(const CUDA_MEMCPY3D& copy) {
 
 template <typename Value>
 CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
+  if (count == 0) return CUDA_SUCCESS;
   if (backingOf(to) == nullptr || !ofOneKind(to, count * sizeof value) || to % sizeof value != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }

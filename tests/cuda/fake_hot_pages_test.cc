@@ -307,6 +307,20 @@ TEST_F(Pools, FillsOfRowsGoOverItsBorders) {
   ASSERT_NO_FATAL_FAILURE(round());
 }
 
+// Although the border lies within its first element, and the rest of it begins at whole ones.
+TEST_F(Pools, AFillThatBeginsWithinAnElementIsRefused) {
+  std::uint64_t before = ended();
+  const auto expectRefused = [&](CUresult result) {
+    EXPECT_EQ(result, CUDA_ERROR_INVALID_VALUE);
+    EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+    if (ended() != before) heat();
+    before = ended();
+  };
+  expectRefused(DRIVER(cuMemsetD2D32)(at(3 * kPage - 2), 64, 1, 16, 1));
+  expectRefused(DRIVER(cuMemsetD2D16Async)(at(2 * kPage - 1), 64, 1, 16, 1, stream_));
+  expectRefused(DRIVER(cuMemsetD32)(at(3 * kPage - 3), 1, 16));
+}
+
 TEST_F(Pools, CopiesOfArraysGoOverItsBorders) {
   constexpr std::size_t kElement = 16;
   constexpr std::size_t kWidth = 100;
