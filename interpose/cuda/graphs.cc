@@ -4,6 +4,7 @@
 // every object. They must name the accelerator's copy, because nothing else may be touched then.
 #include <cuda.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "gmac/api/adsm.h"
@@ -29,26 +30,33 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec, CUgraphNode,
                                            const CUDA_KERNEL_NODE_PARAMS_v2*);
 }
 
-#define GMAC_CUDA_PLAIN_CALLS(X)                                                              \
-  X(cuGraphAddKernelNode, cuGraphAddKernelNode, 0, 12000, Node)                               \
-  X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2, 12000, INT_MAX, Node)                      \
-  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 0, 12000, Node)                   \
-  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, 12000, INT_MAX, Node)          \
-  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 0, 12000, Node)           \
-  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000, INT_MAX, Node)  \
-  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 0, INT_MAX, Node)                             \
-  X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 0, INT_MAX, Node)                 \
-  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 0, INT_MAX, Node)         \
-  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 0, INT_MAX, Node)                             \
-  X(cuGraphMemsetNodeSetParams, cuGraphMemsetNodeSetParams, 0, INT_MAX, Node)                 \
-  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 0, INT_MAX, Node)         \
-  X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 0, INT_MAX, Node)                     \
-  X(cuGraphBatchMemOpNodeSetParams, cuGraphBatchMemOpNodeSetParams, 0, INT_MAX, Node)         \
-  X(cuGraphExecBatchMemOpNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, 0, INT_MAX, Node) \
-  X(cuGraphAddNode, cuGraphAddNode, 12020, 12030, Node)                                       \
-  X(cuGraphAddNode, cuGraphAddNode_v2, 12030, INT_MAX, Node)                                  \
-  X(cuGraphNodeSetParams, cuGraphNodeSetParams, 0, INT_MAX, Node)                             \
-  X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 0, INT_MAX, Node)
+#define GMAC_CUDA_PLAIN_CALLS(X)                                                               \
+  X(cuGraphAddKernelNode, cuGraphAddKernelNode, 0, 12000, Node)                                \
+  X(cuGraphAddKernelNode, cuGraphAddKernelNode_v2, 12000, INT_MAX, Node)                       \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams, 0, 12000, Node)                    \
+  X(cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2, 12000, INT_MAX, Node)           \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams, 0, 12000, Node)            \
+  X(cuGraphExecKernelNodeSetParams, cuGraphExecKernelNodeSetParams_v2, 12000, INT_MAX, Node)   \
+  X(cuGraphAddMemcpyNode, cuGraphAddMemcpyNode, 0, INT_MAX, Node)                              \
+  X(cuGraphMemcpyNodeSetParams, cuGraphMemcpyNodeSetParams, 0, INT_MAX, Node)                  \
+  X(cuGraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams, 0, INT_MAX, Node)          \
+  X(cuGraphAddMemsetNode, cuGraphAddMemsetNode, 0, INT_MAX, Node)                              \
+  X(cuGraphMemsetNodeSetParams, cuGraphMemsetNodeSetParams, 0, INT_MAX, Node)                  \
+  X(cuGraphExecMemsetNodeSetParams, cuGraphExecMemsetNodeSetParams, 0, INT_MAX, Node)          \
+  X(cuGraphAddBatchMemOpNode, cuGraphAddBatchMemOpNode, 0, INT_MAX, WaitingNode)               \
+  X(cuGraphBatchMemOpNodeSetParams, cuGraphBatchMemOpNodeSetParams, 0, INT_MAX, WaitingNode)   \
+  X(cuGraphExecBatchMemOpNodeSetParams, cuGraphExecBatchMemOpNodeSetParams, 0, INT_MAX,        \
+    WaitingNode)                                                                               \
+  X(cuGraphAddExternalSemaphoresWaitNode, cuGraphAddExternalSemaphoresWaitNode, 0, INT_MAX,    \
+    WaitingNode)                                                                               \
+  X(cuGraphExternalSemaphoresWaitNodeSetParams, cuGraphExternalSemaphoresWaitNodeSetParams, 0, \
+    INT_MAX, WaitingNode)                                                                      \
+  X(cuGraphExecExternalSemaphoresWaitNodeSetParams,                                            \
+    cuGraphExecExternalSemaphoresWaitNodeSetParams, 0, INT_MAX, WaitingNode)                   \
+  X(cuGraphAddNode, cuGraphAddNode, 12020, 12030, WaitingNode)                                 \
+  X(cuGraphAddNode, cuGraphAddNode_v2, 12030, INT_MAX, WaitingNode)                            \
+  X(cuGraphNodeSetParams, cuGraphNodeSetParams, 0, INT_MAX, WaitingNode)                       \
+  X(cuGraphExecNodeSetParams, cuGraphExecNodeSetParams, 0, INT_MAX, WaitingNode)
 
 namespace gmac::interpose {
 namespace {
@@ -125,13 +133,17 @@ bool nameFill(Fill& fill) {
   return true;
 }
 
+bool waits(const CUstreamBatchMemOpParams& value) {
+  return value.operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 ||
+         value.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+}
+
 // A stream that waits for a value stored by the CPU would wait forever, and a store would be lost
 // among the CPU's: nothing releases and acquires around a single node.
 std::uintptr_t sharedValue(const CUstreamBatchMemOpParams* values, unsigned count) {
   for (unsigned i = 0; values != nullptr && i < count; ++i) {
     const CUstreamBatchMemOpType operation = values[i].operation;
-    const bool waits =
-        operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
+    const bool waits = interpose::waits(values[i]);
     const bool writes = operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 ||
                         operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
     if (!waits && !writes) continue;
@@ -233,6 +245,41 @@ struct Node {
       coherence::port().keepWhole();
     }
     return direct(real, described.argument...);
+  }
+};
+
+// Whether an argument describes a node that waits for what the CPU, another process or another API
+// does.
+template <typename Argument>
+bool mayWait(Argument) {
+  return false;
+}
+bool anyWaits(const CUstreamBatchMemOpParams* values, unsigned count) {
+  return values != nullptr && std::any_of(values, values + count, waits);
+}
+bool mayWait(const CUDA_BATCH_MEM_OP_NODE_PARAMS* node) {
+  return node != nullptr && anyWaits(node->paramArray, node->count);
+}
+bool mayWait(const CUDA_EXT_SEM_WAIT_NODE_PARAMS*) { return true; }
+bool mayWait(CUgraphNodeParams* node) {
+  if (node == nullptr) return false;
+  return node->type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT ||
+         (node->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP &&
+          anyWaits(node->memOp.paramArray, node->memOp.count));
+}
+
+// A node of a kind that may wait, or of any kind. The graph may be launched once something is
+// shared.
+struct WaitingNode {
+  static constexpr bool kEvenUnshared = true;
+
+  template <ZeroStream Zero, typename Real, typename... Args>
+  static CUresult run(Real real, Args... args) {
+    const bool waits = (mayWait(args) || ...);
+    const CUresult result =
+        anythingShared() ? Node::run<Zero>(real, args...) : direct(real, args...);
+    if (waits && result == CUDA_SUCCESS) coherence::noteOpenWait();
+    return result;
   }
 };
 

@@ -45,6 +45,10 @@ CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(a
 
 class OtherCudaCalls : public fake_cuda::ApplicationTest {
  protected:
+  void TearDown() override {
+    ApplicationTest::TearDown();
+    coherence::internal::openWaits = false;  // (of a real process, never)
+  }
   // Checks the reason that a refused call has left.
   static void expectReason(const char* words) {
     EXPECT_THAT(std::string(adsmLastErrorString()), HasSubstr(words));
@@ -164,6 +168,78 @@ TEST_F(OtherCudaCalls, GraphsCopyAndFillWhatIsCurrent) {
   EXPECT_EQ(DRIVER(cuGraphAddBatchMemOpNode)(nullptr, graph, nullptr, 0, &values), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuGraphExecDestroy)(executable), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
+// Adds nodes that wait for what the CPU or another process does, and others; expects all that the
+// runtime knows of them.
+void expectThatWaitsAreKnown(CUdeviceptr value) {
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  CUgraphNode const node = nullptr;
+  ASSERT_EQ(DRIVER(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuGraphInstantiateWithFlags)(&executable, graph, 0), CUDA_SUCCESS);
+  const auto expectWait = [](CUresult result, bool waits) {
+    EXPECT_EQ(result, CUDA_SUCCESS);
+    EXPECT_EQ(coherence::openWaits(), waits);
+    coherence::internal::openWaits = false;  // (of a real process, never)
+  };
+  for (const bool waits : {true, false}) {
+    CUstreamBatchMemOpParams each[2] = {};
+    each[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+    each[0].writeValue.address = value;
+    each[1].waitValue.operation =
+        waits ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    each[1].waitValue.address = value;
+    CUDA_BATCH_MEM_OP_NODE_PARAMS values{};
+    values.count = 2;
+    values.paramArray = each;
+    expectWait(DRIVER(cuGraphAddBatchMemOpNode)(nullptr, graph, nullptr, 0, &values), waits);
+    expectWait(DRIVER(cuGraphBatchMemOpNodeSetParams)(node, &values), waits);
+    expectWait(DRIVER(cuGraphExecBatchMemOpNodeSetParams)(executable, node, &values), waits);
+    CUgraphNodeParams any{};
+    any.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    any.memOp.count = 2;
+    any.memOp.paramArray = each;
+    for (int kind = 0; kind < 2; ++kind) {
+      expectWait(DRIVER(cuGraphAddNode)(nullptr, graph, nullptr, nullptr, 0, &any), waits);
+      expectWait(DRIVER(cuGraphNodeSetParams)(node, &any), waits);
+      expectWait(DRIVER(cuGraphExecNodeSetParams)(executable, node, &any), waits);
+      any = {};
+      any.type = waits ? CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT : CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
+    }
+  }
+  const CUDA_EXT_SEM_WAIT_NODE_PARAMS semaphores{};
+  expectWait(DRIVER(cuGraphAddExternalSemaphoresWaitNode)(nullptr, graph, nullptr, 0, &semaphores),
+             true);
+  expectWait(DRIVER(cuGraphExternalSemaphoresWaitNodeSetParams)(node, &semaphores), true);
+  expectWait(DRIVER(cuGraphExecExternalSemaphoresWaitNodeSetParams)(executable, node, &semaphores),
+             true);
+  fake_cuda::failNext("cuGraphAddExternalSemaphoresWaitNode", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuGraphAddExternalSemaphoresWaitNode)(nullptr, graph, nullptr, 0, &semaphores),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(coherence::openWaits());
+  ASSERT_EQ(DRIVER(cuGraphExecDestroy)(executable), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
+TEST_F(OtherCudaCalls, WaitsInGraphsAreKnown) {
+  expectThatWaitsAreKnown(plain_);
+  // One for shared memory is refused.
+  CUstreamBatchMemOpParams value{};
+  value.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  value.waitValue.address = number(object_);
+  CUDA_BATCH_MEM_OP_NODE_PARAMS values{};
+  values.count = 1;
+  values.paramArray = &value;
+  EXPECT_EQ(DRIVER(cuGraphBatchMemOpNodeSetParams)(nullptr, &values), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_FALSE(coherence::openWaits());
+}
+
+// The graph may be launched when something is.
+TEST(OtherCudaCallsBefore, WaitsInGraphsAreKnownWhileNothingIsShared) {
+  ASSERT_FALSE(coherence::anythingShared());
+  long value = 0;
+  expectThatWaitsAreKnown(number(&value));
 }
 
 // The driver accepts no other kind of memory for a node later.

@@ -214,6 +214,38 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode*, CUgraph, const CUgraphNode*, std
   FAKE_CALL();
   return CUDA_SUCCESS;
 }
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode, const CUDA_BATCH_MEM_OP_NODE_PARAMS*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec, CUgraphNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphAddExternalSemaphoresWaitNode(CUgraphNode*, CUgraph, const CUgraphNode*,
+                                              std::size_t, const CUDA_EXT_SEM_WAIT_NODE_PARAMS*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExternalSemaphoresWaitNodeSetParams(CUgraphNode,
+                                                    const CUDA_EXT_SEM_WAIT_NODE_PARAMS*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecExternalSemaphoresWaitNodeSetParams(CUgraphExec, CUgraphNode,
+                                                        const CUDA_EXT_SEM_WAIT_NODE_PARAMS*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphNodeSetParams(CUgraphNode, CUgraphNodeParams*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
+CUresult cuGraphExecNodeSetParams(CUgraphExec, CUgraphNode, CUgraphNodeParams*) {
+  FAKE_CALL();
+  return CUDA_SUCCESS;
+}
 CUresult cuGraphAddNode(CUgraphNode*, CUgraph graph, const CUgraphNode*, const CUgraphEdgeData*,
                         std::size_t, CUgraphNodeParams* node) {
   FAKE_CALL();
@@ -345,38 +377,43 @@ const std::map<std::string, void*> kEntries = {
                                 cuMemcpy3DBatchAsync) FAKE_ENTRY(cuMemcpy2DAsync)
                                 FAKE_ENTRY(cuMemcpy3DAsync) FAKE_ENTRY(cuMemcpyAsync) FAKE_ENTRY(
                                     cuGraphCreate) FAKE_ENTRY(cuGraphDestroy) FAKE_ENTRY(cuGraphAddMemcpyNode)
-                                    FAKE_ENTRY(cuGraphMemcpyNodeGetParams) FAKE_ENTRY(
-                                        cuGraphAddMemsetNode) FAKE_ENTRY(cuGraphAddBatchMemOpNode)
-                                        FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(
-                                            cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
-                                            FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
-                                                cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
-                                                FAKE_ENTRY(
-                                                    cuStreamWriteValue64) FAKE_ENTRY(cuStreamWaitValue32)
-                                                    FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(
-                                                        cuCtxCreate) FAKE_ENTRY(cuCtxDestroy)
-                                                        FAKE_ENTRY(cuDevicePrimaryCtxReset) FAKE_ENTRY(
-                                                            cuIpcGetMemHandle) FAKE_ENTRY(cuMemUnmap)
-                                                            FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
-                                                                cuMemAddressFree) FAKE_ENTRY(cuMemRetainAllocationHandle)
-                                                                FAKE_ENTRY(cuMemGetHandleForAddressRange) FAKE_ENTRY(
-                                                                    cuStreamDestroy) FAKE_ENTRY(cuStreamBeginCapture)
-                                                                    FAKE_ENTRY(cuStreamWaitEvent) FAKE_ENTRY(
-                                                                        cuStreamEndCapture) FAKE_ENTRY(cuCtxGetCurrent)
-                                                                        FAKE_ENTRY(
-                                                                            cuCtxPushCurrent) FAKE_ENTRY(cuCtxPopCurrent)
-                                                                            FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
-                                                                                cuDeviceGetAttribute)
-                                                                                FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
-                                                                                    cuStreamGetCtx)
-                                                                                    FAKE_ENTRY(
-                                                                                        cuMemcpyDtoDAsync)
-                                                                                        FAKE_ENTRY(
-                                                                                            cuDevicePrimaryCtxRelease)
+                                    FAKE_ENTRY(cuGraphMemcpyNodeGetParams) FAKE_ENTRY(cuGraphAddMemsetNode) FAKE_ENTRY(
+                                        cuGraphAddBatchMemOpNode) FAKE_ENTRY(cuGraphBatchMemOpNodeSetParams)
+                                        FAKE_ENTRY(cuGraphExecBatchMemOpNodeSetParams) FAKE_ENTRY(
+                                            cuGraphAddExternalSemaphoresWaitNode) FAKE_ENTRY(cuGraphExternalSemaphoresWaitNodeSetParams)
+                                            FAKE_ENTRY(cuGraphExecExternalSemaphoresWaitNodeSetParams) FAKE_ENTRY(
+                                                cuGraphNodeSetParams) FAKE_ENTRY(cuGraphExecNodeSetParams)
+
+                                                FAKE_ENTRY(cuGraphAddNode) FAKE_ENTRY(
+                                                    cuGraphInstantiateWithFlags) FAKE_ENTRY(cuGraphExecDestroy)
+                                                    FAKE_ENTRY(cuGraphLaunch) FAKE_ENTRY(cuLaunchHostFunc) FAKE_ENTRY(
+                                                        cuStreamAddCallback) FAKE_ENTRY(cuStreamWriteValue32)
+                                                        FAKE_ENTRY(
+                                                            cuStreamWriteValue64) FAKE_ENTRY(cuStreamWaitValue32)
+                                                            FAKE_ENTRY(cuStreamBatchMemOp) FAKE_ENTRY(cuCtxCreate) FAKE_ENTRY(
+                                                                cuCtxDestroy) FAKE_ENTRY(cuDevicePrimaryCtxReset)
+                                                                FAKE_ENTRY(cuIpcGetMemHandle) FAKE_ENTRY(
+                                                                    cuMemUnmap)
+                                                                    FAKE_ENTRY(cuMemSetAccess) FAKE_ENTRY(
+                                                                        cuMemAddressFree) FAKE_ENTRY(cuMemRetainAllocationHandle)
+                                                                        FAKE_ENTRY(cuMemGetHandleForAddressRange) FAKE_ENTRY(
+                                                                            cuStreamDestroy) FAKE_ENTRY(cuStreamBeginCapture)
+                                                                            FAKE_ENTRY(cuStreamWaitEvent) FAKE_ENTRY(
+                                                                                cuStreamEndCapture) FAKE_ENTRY(cuCtxGetCurrent)
+                                                                                FAKE_ENTRY(
+                                                                                    cuCtxPushCurrent) FAKE_ENTRY(cuCtxPopCurrent)
+                                                                                    FAKE_ENTRY(cuDevicePrimaryCtxRetain) FAKE_ENTRY(
+                                                                                        cuDeviceGetAttribute)
+                                                                                        FAKE_ENTRY(cuStreamQuery) FAKE_ENTRY(
+                                                                                            cuStreamGetCtx)
                                                                                             FAKE_ENTRY(
-                                                                                                cuEventCreate)
+                                                                                                cuMemcpyDtoDAsync)
                                                                                                 FAKE_ENTRY(
-                                                                                                    cuMemsetD8Async)};
+                                                                                                    cuDevicePrimaryCtxRelease)
+                                                                                                    FAKE_ENTRY(
+                                                                                                        cuEventCreate)
+                                                                                                        FAKE_ENTRY(
+                                                                                                            cuMemsetD8Async)};
 #undef FAKE_ENTRY
 void* const kBatch = reinterpret_cast<void*>(&::cuMemcpyBatchAsync);
 void* const kPrefetch = reinterpret_cast<void*>(&::cuMemPrefetchAsync);
