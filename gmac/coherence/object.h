@@ -598,6 +598,12 @@ class ObjectIndex {
     Object* const object = find(p);
     return object == nullptr ? nullptr : &object->allocation();
   }
+  // Whether a range ends within the allocation in which it begins.
+  bool inOneAllocation(const void* p, std::size_t bytes) {
+    const Object* const object = findAllocation(p);
+    return object != nullptr &&
+           bytes <= static_cast<std::size_t>(object->end() - static_cast<const std::byte*>(p));
+  }
   // The first object that ends after p; for walks that release the lock between objects.
   Object* firstEndingAfter(const void* p) {
     if (Object* object = find(p)) {

@@ -43,7 +43,8 @@ struct DeviceRange {
   const void* address;  // a shared address, as a device address (identical); NULL: every object
   std::size_t bytes;    // ignored with NULL
   bool write;           // the work may write it; else it only reads it
-  // The driver gets it in parts of one kind of memory each (Port::ofOneKind()); else as a whole.
+  // The driver gets it in parts of one kind of memory each (Port::ofOneKind()); else as a whole, as
+  // it does one that runs past its allocation: it refuses that, or knows that other memory follows.
   bool inParts = false;
 };
 

@@ -280,6 +280,21 @@ TEST_F(Pools, WhatTheDriverRefusesItIsGivenAsItIs) {
   }
 }
 
+// No part of it moves. (The allocation may be larger than the program has asked for.)
+TEST_F(Pools, ARangePastItsAllocationIsRefused) {
+  constexpr std::size_t kMany = std::size_t{32} << 20;
+  std::vector<std::uint8_t> plain(kMany, 77);
+  EXPECT_EQ(DRIVER(cuMemcpyHtoD)(at(kPage), plain.data(), kMany), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+  ASSERT_NO_FATAL_FAILURE(heat());
+  EXPECT_EQ(DRIVER(cuMemcpyDtoH)(plain.data(), at(kPage), kMany), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), 77), static_cast<long>(kMany));
+  ASSERT_NO_FATAL_FAILURE(heat());
+  EXPECT_EQ(DRIVER(cuMemsetD2D8)(at(kPage), 4096, 1, 100, kMany / 4096), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+  ASSERT_NO_FATAL_FAILURE(heat());
+}
+
 TEST_F(Pools, FillsOfRowsGoOverItsBorders) {
   const std::uint64_t before = ended();
   const auto expectFilled = [&](std::size_t first, std::size_t pitch, auto value, std::size_t width,

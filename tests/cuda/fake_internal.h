@@ -38,8 +38,9 @@ class Call {
 
 // The memory behind a device address; NULL when it is none.
 std::byte* backingOf(CUdeviceptr address);
-// Whether a range is not in part memory of the CPU's that was registered, and in part a device's:
-// the driver copies and fills no such range.
+// Whether the driver copies and fills a range: it is not in part memory of the CPU's that was
+// registered, and in part a device's, and does not run past its allocation. (What is mapped side by
+// side is one.)
 bool ofOneKind(CUdeviceptr address, std::size_t bytes);
 // The same of both ends of a copy, from the first byte to the last.
 bool ofOneKind(const CUDA_MEMCPY3D& copy);

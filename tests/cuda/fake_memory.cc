@@ -57,13 +57,20 @@ bool ofOneKind(CUdeviceptr address, std::size_t bytes) {
   next = next == memory.begin() ? next : std::prev(next);
   bool registered = false;
   bool other = false;
+  bool mapped = true;
+  std::size_t allocations = 0;
+  CUdeviceptr end = address;  // of the memory that follows without a gap
   for (; next != memory.end() && next->first < address + bytes; ++next) {
-    if (next->first + next->second.bytes > address) {
-      const bool ofCpu = device().registered.count(reinterpret_cast<void*>(next->first)) != 0;
-      (ofCpu ? registered : other) = true;
-    }
+    const auto& [first, allocation] = *next;
+    if (first + allocation.bytes <= address) continue;
+    const bool ofCpu = device().registered.count(reinterpret_cast<void*>(first)) != 0;
+    (ofCpu ? registered : other) = true;
+    mapped = mapped && allocation.mapped();
+    ++allocations;
+    if (first <= end) end = first + allocation.bytes;
   }
-  return !registered || !other;
+  if (registered && other) return false;
+  return allocations == 0 || (end >= address + bytes && (allocations == 1 || mapped));
 }
 
 std::byte* bytesAt(CUdeviceptr address) {

@@ -330,7 +330,10 @@ ZeroCopy::Known ZeroCopy::pageAcross(std::span<const coherence::DeviceRange> ran
       }
       return page.address == nullptr;
     };
-    if (begin != nullptr && !range.inParts && page.address == nullptr) {
+    const auto isWhole = [&] {
+      return !range.inParts || !index_.inOneAllocation(begin, range.bytes);
+    };
+    if (begin != nullptr && page.address == nullptr && isWhole()) {
       index_.forEachIn(begin, range.bytes, look);
     }
   }
@@ -339,10 +342,9 @@ ZeroCopy::Known ZeroCopy::pageAcross(std::span<const coherence::DeviceRange> ran
 
 bool ZeroCopy::areWhole(std::span<const coherence::DeviceRange> ranges) {
   return !index_.anyPages() ||
-         std::all_of(ranges.begin(), ranges.end(),
-                     [](const coherence::DeviceRange& range) {
-                       return range.address == nullptr || range.inParts;
-                     }) ||
+         std::all_of(
+             ranges.begin(), ranges.end(),
+             [](const coherence::DeviceRange& range) { return range.address == nullptr; }) ||
          pageAcross(ranges).address == nullptr;
 }
 

@@ -100,8 +100,9 @@ class ZeroCopy {
   void leave(const void* address);
   // The program is about to submit work that names these ranges. The driver copies and fills no
   // range of which a part is a page with one copy and a part is not: such pages are part of their
-  // allocations again, unless the driver gets the range in parts. Blocks, where there are any,
-  // until all work so far has ended. False: one cannot move back. Not under the lock.
+  // allocations again, unless the driver gets the range in parts, which one that runs past its
+  // allocation has not. Blocks, where there are any, until all work so far has ended. False: one
+  // cannot move back. Not under the lock.
   bool joinIn(std::span<const coherence::DeviceRange> ranges) {
     return areWhole(ranges) || joinAllIn(ranges);
   }
