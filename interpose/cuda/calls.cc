@@ -315,7 +315,9 @@ struct Set {
   template <ZeroStream Zero, typename Real, typename Value, typename... Rest>
   static CUresult run(Real real, CUdeviceptr to, Value value, std::size_t count, Rest... rest) {
     const Extent extent = spanOf(cpuAddressOf(to), count * sizeof value, 1, 1, 0, 0);
-    if (!shared(extent.first, extent.bytes)) return direct(real, to, value, count, rest...);
+    if (!hasSize<Value>(count) || !shared(extent.first, extent.bytes)) {
+      return direct(real, to, value, count, rest...);
+    }
     return fill<Zero>(
         extent, {.width = extent.bytes}, 0, extent.first % sizeof value == 0,
         [&](CUdeviceptr first, const Box& part) {
@@ -329,7 +331,7 @@ struct Set {
                       std::size_t height, Rest... rest) {
     const Box whole{.width = width * sizeof value, .rows = height};
     const Extent extent = spanOf(cpuAddressOf(to), whole.width, height, 1, pitch, 0);
-    if (!shared(extent.first, extent.bytes)) {
+    if (!hasSize<Value>(width) || !shared(extent.first, extent.bytes)) {
       return direct(real, to, pitch, value, width, height, rest...);
     }
     const bool mayBeSplit = areApart(whole, 0, 0, pitch, 0) && extent.first % sizeof value == 0 &&
@@ -343,6 +345,12 @@ struct Set {
   }
 
  private:
+  // Whether that many elements have a size. The driver refuses more.
+  template <typename Value>
+  static bool hasSize(std::size_t count) {
+    return count <= SIZE_MAX / sizeof(Value);
+  }
+
   template <ZeroStream Zero, typename Submit, typename... Rest>
   static CUresult fill(const Extent& extent, const Box& whole, std::size_t pitch, bool mayBeSplit,
                        Submit&& submit, Rest... rest) {

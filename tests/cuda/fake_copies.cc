@@ -117,6 +117,7 @@ CUresult copyBlock(const CUDA_MEMCPY3D& copy) {
 template <typename Value>
 CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stream) {
   if (count == 0) return CUDA_SUCCESS;
+  if (count > SIZE_MAX / sizeof value) return CUDA_ERROR_INVALID_VALUE;
   if (backingOf(to) == nullptr || !ofOneKind(to, count * sizeof value) || to % sizeof value != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -129,6 +130,7 @@ CUresult submitSet(CUdeviceptr to, Value value, std::size_t count, CUstream stre
 template <typename Value>
 CUresult submitSet(CUdeviceptr to, std::size_t pitch, Value value, std::size_t width,
                    std::size_t height, CUstream stream) {
+  if (width > SIZE_MAX / sizeof value) return CUDA_ERROR_INVALID_VALUE;
   const std::size_t bytes = width * sizeof value;
   if (height > 1 && (pitch < bytes || pitch % sizeof value != 0)) return CUDA_ERROR_INVALID_VALUE;
   if (bytes == 0 || height == 0) return CUDA_SUCCESS;

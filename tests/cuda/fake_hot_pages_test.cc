@@ -133,6 +133,18 @@ TEST_F(Pools, FillsGoOverItsBorders) {
   ASSERT_NO_FATAL_FAILURE(round());
 }
 
+// Whose number in bytes is that of one element, if it is not looked at closely.
+TEST_F(Pools, AFillOfMoreElementsThanThereCanBeIsRefused) {
+  constexpr std::size_t kMany = SIZE_MAX / 4 + 2;
+  EXPECT_EQ(DRIVER(cuMemsetD2D32)(at(kPage), 64, 1, kMany, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemsetD2D32)(at(kHot), 64, 1, kMany, 1), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemsetD32)(at(kPage), 1, kMany), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuMemsetD2D16Async)(at(kPage), 64, 1, SIZE_MAX / 2 + 2, 1, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(std::equal(expected_.begin(), expected_.end(), pool_));
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
 // What a copy or fill of rows and layers names, in bytes: `at` is the first of the pool's.
 struct Shape {
   std::size_t at, pitch, height, width, rows, layers;
