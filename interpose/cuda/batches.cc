@@ -119,13 +119,13 @@ struct Batch {
       std::vector<std::size_t> wholes;
       if (mayBeSplit) ranges.inParts();
       const auto submit = [&](Entries& all, std::size_t* begin) {
-        return real(all.targets.data(), all.sources.data(), all.sizes.data(), all.count(),
-                    attributes, begin, attributeCount, rest...);
+        return ended(real(all.targets.data(), all.sources.data(), all.sizes.data(), all.count(),
+                          attributes, begin, attributeCount, rest...));
       };
       const CUresult result = coherently(
-          nativeStream(Zero, streamAmong(rest...)), ranges.all(), false, [&]() -> CUresult {
+          nativeStream(Zero, streamAmong(rest...)), ranges.all(), false, [&]() -> Submitted {
             if (!mayBeSplit || entries.areWhole()) return submit(entries, firsts);
-            return guarded([&] {
+            return guarded([&]() -> Submitted {
               std::vector<std::size_t> partOfEntry;
               Entries parts = entries.parts(&partOfEntry, &wholes);
               for (std::size_t& begin : begins) {
@@ -152,11 +152,14 @@ struct Batch {
       }
       if (ranges.all().empty()) return direct(real, count, operations, rest...);
       return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), false,
-                        [&] { return real(count, named.data(), rest...); });
+                        [&] { return ended(real(count, named.data(), rest...)); });
     });
   }
 
  private:
+  // A batch that fails may have been submitted in part.
+  static Submitted ended(CUresult result) { return {result, true}; }
+
   // The number of the copy that has failed, among the program's own; `wholes`: by parts.
   template <typename Argument>
   static void nameEntry([[maybe_unused]] const std::vector<std::size_t>& wholes,
@@ -193,7 +196,7 @@ struct Batch {
   }
 
   template <typename Work>
-  static CUresult guarded(Work&& work) noexcept {
+  static auto guarded(Work&& work) noexcept -> decltype(work()) {
     try {
       return work();
     } catch (const std::bad_alloc&) {

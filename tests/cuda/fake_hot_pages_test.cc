@@ -435,12 +435,46 @@ TEST_F(Pools, CopiesInBatchesGoOverItsBorders) {
   EXPECT_EQ(older(to, from, sizes, 4, attributes, firsts, 2, &failed, stream_),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(failed, 2U);
+  std::copy_n(expected_.begin() + 2 * kPage - 100, 300, expected_.begin() + kPage + 4096);
   firsts[1] = 4;  // there is none
   sizes[2] = 1;
   EXPECT_EQ(older(to, from, sizes, 4, attributes, firsts, 2, &failed, stream_),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(failed, SIZE_MAX);
   EXPECT_EQ(ended(), before);
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
+// The driver has queued some of its copies, or even all.
+TEST_F(Pools, ABatchThatFailsIsWork) {
+  const std::vector<std::uint8_t> plain(8, 9);
+  const auto host = reinterpret_cast<CUdeviceptr>(plain.data());
+  pool_[0] = expected_[0] = 1;
+  CUdeviceptr to[] = {at(0), at(2 * kPage - 4), at(kPage)};
+  CUdeviceptr from[] = {host, host, host};
+  std::size_t sizes[] = {8, 8, 0};
+  CUmemcpyAttributes attributes{};
+  attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+  std::size_t first = 0;
+  EXPECT_EQ(DRIVER(cuMemcpyBatchAsync)(to, from, sizes, 3, &attributes, &first, 1, stream_),
+            CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(pool_[0], 9);
+  EXPECT_EQ(pool_[2 * kPage - 4], 9);
+  EXPECT_EQ(pool_[2 * kPage + 3], 9);
+  std::fill_n(expected_.begin(), 8, std::uint8_t{9});
+  std::fill_n(expected_.begin() + 2 * kPage - 4, 8, std::uint8_t{9});
+  // The same of rows: their second copy runs past its allocation.
+  CUDA_MEMCPY3D_BATCH_OP blocks[2] = {};
+  for (CUDA_MEMCPY3D_BATCH_OP& block : blocks) {
+    block.src.type = block.dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    block.src.op.ptr.ptr = host;
+    block.dst.op.ptr.ptr = at(16);
+    block.extent = {8, 1, 1};
+  }
+  blocks[1].extent.width = std::size_t{32} << 20;
+  EXPECT_EQ(DRIVER(cuMemcpy3DBatchAsync)(2, blocks, 0, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(pool_[16], 9);
+  std::fill_n(expected_.begin() + 16, 8, std::uint8_t{9});
   ASSERT_NO_FATAL_FAILURE(round());
 }
 

@@ -46,7 +46,8 @@ std::function<CUresult()> copyOf(const CUDA_MEMCPY3D& copy) {
   };
 }
 
-// Each attribute holds from an entry on. What is to be read during the call is read then.
+// Each attribute holds from an entry on. What is to be read during the call is read then. The
+// entries before one that is wrong are queued.
 CUresult submitBatch(std::span<const CUdeviceptr> to, const CUdeviceptr* from,
                      const std::size_t* bytes, const CUmemcpyAttributes* attributes,
                      std::span<const std::size_t> firsts, std::size_t* failed, CUstream stream) {
@@ -55,13 +56,12 @@ CUresult submitBatch(std::span<const CUdeviceptr> to, const CUdeviceptr* from,
       std::adjacent_find(firsts.begin(), firsts.end(), std::greater_equal<>()) != firsts.end()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  for (std::size_t i = 0; i < to.size(); ++i) {
-    if (bytes[i] != 0 && ofOneKind(to[i], bytes[i]) && ofOneKind(from[i], bytes[i])) continue;
-    if (failed != nullptr) *failed = i;
-    return CUDA_ERROR_INVALID_VALUE;
-  }
   std::size_t attribute = 0;
   for (std::size_t i = 0; i < to.size(); ++i) {
+    if (bytes[i] == 0 || !ofOneKind(to[i], bytes[i]) || !ofOneKind(from[i], bytes[i])) {
+      if (failed != nullptr) *failed = i;
+      return CUDA_ERROR_INVALID_VALUE;
+    }
     if (attribute + 1 < firsts.size() && firsts[attribute + 1] == i) ++attribute;
     std::vector<std::byte> now;
     if (attributes[attribute].srcAccessOrder == CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL) {
