@@ -92,9 +92,41 @@ class Entries {
   std::vector<std::size_t> sizes;
 };
 
+// How the driver has ended a batch, and the number of the copy that has failed. The program's
+// variable for that may lie in shared memory, which the driver must not touch meanwhile.
+class Failure {
+ public:
+  // An argument of the program's, as the driver gets it.
+  template <typename Argument>
+  Argument argument(Argument given) {
+    if constexpr (std::is_same_v<Argument, std::size_t*>) {
+      program_ = given;
+      return given == nullptr ? nullptr : &number_;
+    } else {
+      return given;
+    }
+  }
+  // A batch that fails may have been submitted in part.
+  Submitted ended(CUresult result) {
+    refused_ = result != CUDA_SUCCESS;
+    return {result, true};
+  }
+  // After the device work. `wholes`: of each part, the number of the program's copy; empty: they
+  // are the same.
+  void tell(const std::vector<std::size_t>& wholes = {}) const {
+    if (!refused_ || program_ == nullptr) return;
+    *program_ = number_ < wholes.size() ? wholes[number_] : number_;
+  }
+
+ private:
+  std::size_t* program_ = nullptr;
+  std::size_t number_ = SIZE_MAX;  // that of none
+  bool refused_ = false;
+};
+
 struct Batch {
-  // The arrays may lie in shared memory themselves, so the driver gets copies of the arrays that
-  // name memory. `firsts`: the numbers of the entries from which on each of the attributes holds.
+  // The arrays may lie in shared memory themselves, so the driver gets copies of them. `firsts`:
+  // the numbers of the entries from which on each of the attributes holds.
   template <ZeroStream Zero, typename Real, typename... Rest>
   static CUresult run(Real real, CUdeviceptr* to, CUdeviceptr* from, std::size_t* bytes,
                       std::size_t count, CUmemcpyAttributes* attributes, std::size_t* firsts,
@@ -102,7 +134,12 @@ struct Batch {
     const auto pass = [&] {
       return direct(real, to, from, bytes, count, attributes, firsts, attributeCount, rest...);
     };
-    if (to == nullptr || from == nullptr || bytes == nullptr) return pass();
+    // What the driver refuses is not read.
+    const bool attributesLack = attributeCount != 0 && (attributes == nullptr || firsts == nullptr);
+    if (to == nullptr || from == nullptr || bytes == nullptr || attributesLack ||
+        attributeCount > count) {
+      return pass();
+    }
     return guarded([&] {
       ManyRanges ranges;
       Entries entries;
@@ -113,28 +150,29 @@ struct Batch {
         entries.add(target, source, bytes[i]);
       }
       if (ranges.all().empty()) return pass();
-      // (The driver refuses more attributes than copies.)
-      const bool mayBeSplit = attributeCount <= count && (firsts != nullptr || attributeCount == 0);
-      std::vector<std::size_t> begins(firsts, firsts + (mayBeSplit ? attributeCount : 0));
+      ranges.inParts();
+      std::vector<CUmemcpyAttributes> given(attributes, attributes + attributeCount);
+      std::vector<std::size_t> begins(firsts, firsts + attributeCount);
       std::vector<std::size_t> wholes;
-      if (mayBeSplit) ranges.inParts();
-      const auto submit = [&](Entries& all, std::size_t* begin) {
-        return ended(real(all.targets.data(), all.sources.data(), all.sizes.data(), all.count(),
-                          attributes, begin, attributeCount, rest...));
+      Failure failure;
+      const auto submit = [&](Entries& all) {
+        return failure.ended(real(all.targets.data(), all.sources.data(), all.sizes.data(),
+                                  all.count(), given.data(), begins.data(), attributeCount,
+                                  failure.argument(rest)...));
       };
       const CUresult result = coherently(
           nativeStream(Zero, streamAmong(rest...)), ranges.all(), false, [&]() -> Submitted {
-            if (!mayBeSplit || entries.areWhole()) return submit(entries, firsts);
+            if (entries.areWhole()) return submit(entries);
             return guarded([&]() -> Submitted {
               std::vector<std::size_t> partOfEntry;
               Entries parts = entries.parts(&partOfEntry, &wholes);
               for (std::size_t& begin : begins) {
                 begin = begin < count ? partOfEntry[begin] : parts.count();
               }
-              return submit(parts, begins.data());
+              return submit(parts);
             });
           });
-      if (result != CUDA_SUCCESS) (nameEntry(wholes, rest), ...);
+      failure.tell(wholes);
       return result;
     });
   }
@@ -151,24 +189,16 @@ struct Batch {
         name(ranges, operation, operation.dst, true);
       }
       if (ranges.all().empty()) return direct(real, count, operations, rest...);
-      return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), false,
-                        [&] { return ended(real(count, named.data(), rest...)); });
+      Failure failure;
+      const CUresult result = coherently(
+          nativeStream(Zero, streamAmong(rest...)), ranges.all(), false,
+          [&] { return failure.ended(real(count, named.data(), failure.argument(rest)...)); });
+      failure.tell();
+      return result;
     });
   }
 
  private:
-  // A batch that fails may have been submitted in part.
-  static Submitted ended(CUresult result) { return {result, true}; }
-
-  // The number of the copy that has failed, among the program's own; `wholes`: by parts.
-  template <typename Argument>
-  static void nameEntry([[maybe_unused]] const std::vector<std::size_t>& wholes,
-                        [[maybe_unused]] Argument argument) {
-    if constexpr (std::is_same_v<Argument, std::size_t*>) {
-      if (argument != nullptr && *argument < wholes.size()) *argument = wholes[*argument];
-    }
-  }
-
   // The lengths of rows and layers count elements. Their size is that of the array on the other
   // side; if both sides are linear memory, an element is a byte.
   static void name(ManyRanges& ranges, const CUDA_MEMCPY3D_BATCH_OP& operation,

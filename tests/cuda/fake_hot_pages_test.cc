@@ -498,6 +498,56 @@ TEST_F(Pools, CopiesOfRowsInBatchesTakeItBack) {
   ASSERT_NO_FATAL_FAILURE(heat());
 }
 
+// The driver uses them when the pages beside the targets are closed.
+TEST_F(Pools, ABatchMayBeDescribedInSharedMemory) {
+  struct Description {
+    CUdeviceptr to[2], from[2];
+    std::size_t sizes[2];
+    CUmemcpyAttributes attributes[2];
+    std::size_t firsts[2];
+    std::size_t failed;
+  };
+  const std::vector<std::uint8_t> plain(16, 6);
+  const auto host = reinterpret_cast<CUdeviceptr>(plain.data());
+  auto* const shared = reinterpret_cast<Description*>(pool_ + 5 * kPage);
+  using Older = CUresult(CUdeviceptr*, CUdeviceptr*, std::size_t*, std::size_t, CUmemcpyAttributes*,
+                         std::size_t*, std::size_t, std::size_t*, CUstream);
+  Older* const older = fake_cuda::driver<Older>("cuMemcpyBatchAsync", 12080);
+  for (const std::size_t border : {2 * kPage, 4 * kPage}) {
+    *shared = {{at(border - 8), at(5 * kPage + sizeof(Description))},
+               {host, host},
+               {16, 16},
+               {},
+               {0, 1},
+               4711};
+    for (CUmemcpyAttributes& each : shared->attributes) {
+      each.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    }
+    EXPECT_EQ(older(shared->to, shared->from, shared->sizes, 2, shared->attributes, shared->firsts,
+                    2, &shared->failed, stream_),
+              CUDA_SUCCESS);
+    EXPECT_EQ(pool_[5 * kPage + sizeof(Description)], 6);
+    EXPECT_EQ(shared->failed, 4711U);
+    shared->sizes[1] = 0;
+    EXPECT_EQ(older(shared->to, shared->from, shared->sizes, 2, shared->attributes, shared->firsts,
+                    2, &shared->failed, stream_),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(shared->failed, 1U) << "the program's own number";
+    // What is not to be read is given as it is.
+    EXPECT_EQ(older(shared->to, shared->from, shared->sizes, 2, nullptr, shared->firsts, 2,
+                    &shared->failed, stream_),
+              CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(older(shared->to, shared->from, shared->sizes, 2, shared->attributes, shared->firsts,
+                    3, &shared->failed, stream_),
+              CUDA_ERROR_INVALID_VALUE);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    std::fill_n(expected_.begin() + static_cast<long>(border) - 8, 16, std::uint8_t{6});
+    std::fill_n(expected_.begin() + 5 * kPage + sizeof(Description), 16, std::uint8_t{6});
+    std::copy_n(pool_ + 5 * kPage, sizeof(Description), expected_.begin() + 5 * kPage);
+  }
+  ASSERT_NO_FATAL_FAILURE(round());
+}
+
 // A kernel that waits for the program's next step.
 TEST_F(Pools, CopiesOverItsBordersDoNotWaitForAKernelThatGoesOn) {
   const std::uint64_t before = ended();

@@ -52,7 +52,8 @@ CUresult submitBatch(std::span<const CUdeviceptr> to, const CUdeviceptr* from,
                      const std::size_t* bytes, const CUmemcpyAttributes* attributes,
                      std::span<const std::size_t> firsts, std::size_t* failed, CUstream stream) {
   if (failed != nullptr) *failed = SIZE_MAX;
-  if (firsts.empty() || firsts[0] != 0 || firsts.back() >= to.size() ||
+  if (firsts.empty() || firsts.size() > to.size() || attributes == nullptr || firsts[0] != 0 ||
+      firsts.back() >= to.size() ||
       std::adjacent_find(firsts.begin(), firsts.end(), std::greater_equal<>()) != firsts.end()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
