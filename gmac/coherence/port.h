@@ -182,8 +182,8 @@ class Port {
   // way, as the application is about to record the work of streams.
   virtual void markRepeated() noexcept;
   virtual void noneRepeats() noexcept;
-  // After noteRecorded() or captureBegins(): each object has memory of one kind from now on, and as
-  // long as captureUnderWay(). Where one has not, waits for all device work.
+  // After captureBegins(): each object has memory of one kind from now on, as long as
+  // captureUnderWay() or recorded(). Where one has not, waits for all device work.
   virtual void keepWhole() noexcept;
   // The application is about to wait for all device work, or for that of one stream;
   // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A
@@ -366,8 +366,8 @@ inline bool touchesShared(const void* address, std::size_t bytes) noexcept {
 inline void noteOpenWait() noexcept { internal::openWaits.store(true, std::memory_order_relaxed); }
 inline bool openWaits() noexcept { return internal::openWaits.load(std::memory_order_relaxed); }
 
-// The application is about to record work that runs later and names shared memory by ranges: a
-// copy or a fill in a graph. Never revoked; may be called before the runtime starts.
+// The application has recorded work that runs later and names shared memory by ranges: a copy or a
+// fill in a graph. Call it before captureEnds(). Never revoked.
 inline void noteRecorded() noexcept { internal::recorded.store(true); }
 inline bool recorded() noexcept { return internal::recorded.load(); }
 

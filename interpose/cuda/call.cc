@@ -125,7 +125,8 @@ bool capturing(NativeStream stream) noexcept {
       isCapturing(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)), &status);
   // The legacy stream cannot be asked while another captures; what is submitted to it then fails in
   // the driver.
-  return result != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+  return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+         (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 bool inForeignContext() noexcept {

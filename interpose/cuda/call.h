@@ -209,9 +209,10 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
     const bool names = std::any_of(ranges.begin(), ranges.end(), [](const DeviceRange& range) {
       return range.address != nullptr;
     });
-    if (names) coherence::noteRecorded();
     const Reentry inside;
-    return Submitted(submit()).result;
+    const Submitted done = submit();
+    if (names && done.any) coherence::noteRecorded();
+    return done.result;
   }
   const Result<NativeStream> number = known(stream);
   if (!number.ok()) return resultOf(number.status());

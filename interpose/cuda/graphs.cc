@@ -239,12 +239,15 @@ struct Node {
       return refuse(adsmErrorNotSupported, "a graph's stream memory operation", unusable,
                     "it would not be seen by the CPU; use a kernel or a copy");
     }
-    // Kernels may use memory of both kinds; a range may not lie in both when the graph runs.
-    if ((described.namesRange || ...)) {
-      coherence::noteRecorded();
-      coherence::port().keepWhole();
-    }
-    return direct(real, described.argument...);
+    if (!(described.namesRange || ...)) return direct(real, described.argument...);
+    // Kernels may use memory of both kinds; a range may not lie in both when the graph runs, nor
+    // when the driver looks at it now. It may refuse the node: until then it is as in a capture.
+    coherence::captureBegins();
+    coherence::port().keepWhole();
+    result = direct(real, described.argument...);
+    if (result == CUDA_SUCCESS) coherence::noteRecorded();
+    coherence::captureEnds();
+    return result;
   }
 };
 

@@ -724,6 +724,51 @@ TEST_F(Pools, ItIsBackWhileAStreamIsCapturedAndMayLeaveAfterwards) {
   ASSERT_NO_FATAL_FAILURE(heat());
 }
 
+TEST_F(Pools, WhatTheDriverDoesNotRecordIsNotRecorded) {
+  const std::vector<std::uint8_t> plain(64, 9);
+  const auto expectNothing = [] {
+    EXPECT_FALSE(coherence::recorded());
+    coherence::internal::recorded = false;
+  };
+  CUstream stream = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamDestroy)(stream), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemcpyHtoDAsync)(at(2 * kPage - 32), plain.data(), 64, stream),
+            CUDA_ERROR_INVALID_HANDLE);
+  expectNothing();
+  ASSERT_NO_FATAL_FAILURE(round());
+  // A copy that a capture refuses.
+  ASSERT_EQ(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+  fake_cuda::failNext("cuMemcpyHtoDAsync_v2", CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(DRIVER(cuMemcpyHtoDAsync)(at(0), plain.data(), 64, stream), CUDA_ERROR_NOT_SUPPORTED);
+  CUgraph graph = nullptr;
+  ASSERT_EQ(DRIVER(cuStreamEndCapture)(stream, &graph), CUDA_SUCCESS);
+  expectNothing();
+  // One on the legacy stream, which no one can ask while another stream is captured.
+  fake_cuda::failNext("cuStreamIsCapturing", CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  fake_cuda::failNext("cuMemcpyHtoDAsync_v2", CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  const std::size_t waits = fake_cuda::calls("cuStreamWaitEvent");
+  EXPECT_EQ(DRIVER(cuMemcpyHtoDAsync)(at(0), plain.data(), 64, nullptr),
+            CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  EXPECT_EQ(fake_cuda::calls("cuStreamWaitEvent"), waits) << "which would end the capture";
+  expectNothing();
+  // A node.
+  ASSERT_EQ(DRIVER(cuGraphCreate)(&graph, 0), CUDA_SUCCESS);
+  CUDA_MEMSET_NODE_PARAMS fill{};
+  fill.dst = at(2 * kPage - 8);
+  fill.elementSize = 1;
+  fill.width = 16;
+  fill.height = 1;
+  fake_cuda::failNext("cuGraphAddMemsetNode", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(DRIVER(cuGraphAddMemsetNode)(nullptr, graph, nullptr, 0, &fill, context_),
+            CUDA_ERROR_INVALID_VALUE);
+  expectNothing();
+  EXPECT_FALSE(coherence::captureUnderWay());
+  EXPECT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+  ASSERT_NO_FATAL_FAILURE(heat());
+}
+
 // Copies of a graph run later, whatever has moved by then.
 TEST_F(Pools, YACapturedCopyEndsIt) {
   CUstream captured = nullptr;
@@ -754,8 +799,10 @@ TEST_F(Pools, ZAGraphEndsIt) {
   fill.width = 16;
   fill.height = 1;
   CUgraphNode node = nullptr;
-  (void)DRIVER(cuGraphAddMemsetNode)(&node, graph, nullptr, 0, &fill, context_);
+  ASSERT_EQ(DRIVER(cuGraphAddMemsetNode)(&node, graph, nullptr, 0, &fill, context_), CUDA_SUCCESS);
   EXPECT_EQ(ended(), before + 1);
+  EXPECT_TRUE(coherence::recorded());
+  EXPECT_FALSE(coherence::captureUnderWay());
   const std::uint64_t begun = moved();
   for (int i = 0; i < 2000; ++i) ASSERT_NO_FATAL_FAILURE(round());
   EXPECT_EQ(moved(), begun);

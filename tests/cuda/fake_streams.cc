@@ -167,6 +167,7 @@ CUresult cuStreamQuery(CUstream stream) {
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_CALL();
+  FAKE_HANDLE(stream);
   *status = stream != nullptr && stream == device().capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE
                                                               : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;

@@ -108,8 +108,8 @@ class ZeroCopy {
   }
   // Whether none of the ranges has such parts. Not under the lock.
   bool areWhole(std::span<const coherence::DeviceRange> ranges);
-  // The same of all pages, for good: the program records such work, which runs later
-  // (coherence::recorded()).
+  // The same of all pages: the program records such work, which runs later
+  // (coherence::captureUnderWay(), coherence::recorded()).
   bool keepWhole();
   // The program has waited for device work.
   void afterWait() {
