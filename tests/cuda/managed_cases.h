@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cases of the managed-memory program, by name: the program runs them, the test selects them.
+// The cases of the managed-memory programs, by name: the programs run them, the test selects them.
 #ifndef GMAC_TESTS_CUDA_MANAGED_CASES_H_
 #define GMAC_TESTS_CUDA_MANAGED_CASES_H_
 
@@ -31,6 +31,20 @@
   X(takesResultsInManagedMemory)     \
   X(hasManagedMemory)                \
   X(resets)
+
+// Those of the program that keeps its arrays in a pool.
+#define GMAC_POOL_CASES(X) \
+  X(copiesRanges)          \
+  X(copiesRows)            \
+  X(copiesLayers)          \
+  X(copiesToAndFromArrays) \
+  X(copiesSymbols)         \
+  X(copiesBatches)         \
+  X(fills)                 \
+  X(readsByTextures)       \
+  X(replaysCapturedCopies) \
+  X(buildsGraphsOfCopies)  \
+  X(advisesAndPrefetches)
 
 // Launches whose arguments lie in managed memory are read by the driver itself.
 #define GMAC_MANAGED_ARGUMENTS keepsArgumentsInManagedMemory

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The managed-memory program on a real GPU, each of its cases in a process of its own: first with
-// real managed memory, which checks that programs may expect what the case expects, then with the
-// library preloaded, under every protocol. Its CUDA runtime is the static one.
+// The managed-memory programs on a real GPU, each of their cases in a process of its own: first
+// with real managed memory, which checks that programs may expect what the case expects, then with
+// the library preloaded, under every protocol. Their CUDA runtime is the static one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -96,6 +96,29 @@ TEST_P(ManagedProgram, PassesUnderTheLibraryWithSmallBlocksInMemoryFiles) {
 #define GMAC_NAME(name) #name,
 INSTANTIATE_TEST_SUITE_P(Cases, ManagedProgram,
                          ::testing::ValuesIn({GMAC_MANAGED_CASES(GMAC_NAME)}),
+                         [](const auto& info) { return std::string(info.param); });
+
+class PoolProgram : public ManagedProgram {};
+
+TEST_P(PoolProgram, PassesWithTheDevicesOwnManagedMemory) {
+  if (!hasManagedMemory_) GTEST_SKIP() << "the device has no managed memory";
+  const ProgramEnd plain = run("", "pool_program", GetParam());
+  EXPECT_EQ(plain.exitStatus, 0) << describe(plain);
+}
+
+TEST_P(PoolProgram, PassesUnderTheLibraryAndHasAPageWithOneCopy) {
+  const std::string file = ::testing::TempDir() + "pool_stats.json";
+  for (const char* protocol : {"rolling", "lazy", "batch"}) {
+    const ProgramEnd managed = run(preloaded("GMAC_STATS=" + file + " GMAC_PROTOCOL=" + protocol),
+                                   "pool_program", GetParam());
+    ASSERT_EQ(managed.exitStatus, 0) << protocol << ": " << describe(managed);
+    if (std::string(protocol) == "rolling") {
+      EXPECT_GE(nlohmann::json::parse(std::ifstream(file))["zeroCopies"], 1);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, PoolProgram, ::testing::ValuesIn({GMAC_POOL_CASES(GMAC_NAME)}),
                          [](const auto& info) { return std::string(info.param); });
 
 // The driver reads them inside a launch that has closed their pages; the library, before it.
