@@ -130,6 +130,14 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
   return ticket;
 }
 
+Result<accel::Ticket> Ledger::copied(accel::NativeStream stream) {
+  const std::uint64_t writers = streamWork_;
+  submitting();
+  auto ticket = submitted(stream, false, false);
+  streamWork_ = writers;
+  return ticket;
+}
+
 void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
   const StreamWork* const known = workOf(stream);
   // What is only recorded runs when its graph is launched.

@@ -88,6 +88,9 @@ class Ledger {
   // reads objects whose CPU copy stays current, so that the CPU must not overwrite it. `names`: the
   // work lists its objects, so the promises of other users do not matter. There is room for it.
   Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
+  // A copy of the runtime's own, of what the stream's work has written, has been submitted to it:
+  // no object has another writer. There is room for it.
+  Result<accel::Ticket> copied(accel::NativeStream stream);
   // More work like the newest one of that stream has been submitted to it. `ended`: and is
   // complete. Where the stream cannot be marked, waits for all of the device's work.
   void repeated(accel::NativeStream stream, bool ended) noexcept;

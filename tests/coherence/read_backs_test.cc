@@ -522,6 +522,40 @@ TEST_F(ReadBacks, WholeBlocksComeBackToo) {
   EXPECT_EQ(faults(), before);
 }
 
+// The copy of one is no work that another may have been written by.
+TEST_F(ReadBacks, ManyObjectsOfAStreamAtATime) {
+  std::vector<std::byte*> objects;
+  for (int i = 0; i < 20; ++i) {
+    objects.push_back(machine_->allocate(kBytes));
+  }
+  std::uint8_t value = 0;
+  const auto round = [&] {
+    (void)machine_->launch(kStream, [&] {
+      for (std::byte* object : objects) {
+        ++*fake().at(reinterpret_cast<std::uint8_t*>(object));
+      }
+    });
+    ++value;
+    const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+    fake().runAll();
+    EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+    for (std::byte* object : objects) {
+      EXPECT_EQ(std::to_integer<std::uint8_t>(*object), value);
+    }
+    machine_->verify();
+  };
+  for (int i = 0; i < 5; ++i) {  // the fifth is a check
+    round();
+  }
+  const std::uint64_t before = faults();
+  const std::uint64_t copies = readBacks();
+  round();
+  EXPECT_EQ(faults(), before);
+  EXPECT_EQ(readBacks(), copies + objects.size());
+  manager().beforeDeviceWait(kStream);
+  EXPECT_EQ(readBacks(), copies + objects.size()) << "no work has come since";
+}
+
 // (The note is for good: the last test of this file that uses a stream.)
 TEST_F(ReadBacks, AStreamThatMayWaitForTheCpuHasNoCopyBehindIt) {
   learn();

@@ -153,8 +153,7 @@ Result<accel::Ticket> ReadBacks::submit(const WriterQueue& queue, accel::Work& w
     return accelerator_.submit(work);
   }
   GMAC_TRY(native_->submit(queue.stream, work));
-  ledger_.submitting();
-  return ledger_.submitted(queue.stream, false, false);
+  return ledger_.copied(queue.stream);
 }
 
 // Opening lets the lock go, and any object may be gone by then.
