@@ -234,8 +234,10 @@ Result<std::unique_ptr<Object>> Allocation::reuse(Object& kept, const Wanted& wa
     watchPages(*object);
     if (again) {
       const std::uint64_t thread = threadNumber();
-      object->zeroCopy = kept.zeroCopy.forNext(kept.cpuThread == thread);
-      object->cpuThread = kept.cpuThread == 0 ? 0 : thread;
+      object->zeroCopy = kept.zeroCopy.forNext(kept.comers.newest() == thread);
+      if (kept.comers.newest() != 0) {
+        object->comers.comes(thread);
+      }
       if (kept.blockBytes == object->blockBytes) {
         object->readBack = kept.readBack.forNext(kept.keptOpen);
       }

@@ -121,17 +121,12 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
         readBacks_.push_back(object);
         anyReadBacks_.store(true, std::memory_order_relaxed);
       }
-      if (index == object.readBack.block()) {
+      if (object.isZeroCopy() && index == object.readBack.block()) {
         object.zeroCopy.launched(ledger_.times().now());
       }
     }
-    if (object.pageRounds != nullptr &&
-        object.pageRounds->taken(
-            object.offsetOf(index),
-            isPart(before) ? object.windowBytes : object.bytesOf(index).length(),
-            ledger_.times().now()) &&
-        !object.roundsHook.is_linked()) {
-      pageRounds_.push_back(object);
+    if (isTaken(object, index, before) && !object.roundsHook.is_linked()) {
+      rounds_.push_back(object);
       anyReadBacks_.store(true, std::memory_order_relaxed);
     }
   }
@@ -144,6 +139,15 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     }
     object.widenOpen({index, index + 1});
   }
+}
+
+bool Blocks::isTaken(Object& object, BlockIndex index, State before) const {
+  if (object.pageRounds == nullptr) {
+    return !object.isZeroCopy() && object.zeroCopy.isFetched() &&
+           object.zeroCopy.takesAgain(ledger_.times().now());
+  }
+  const std::size_t bytes = isPart(before) ? object.windowBytes : object.bytesOf(index).length();
+  return object.pageRounds->taken(object.offsetOf(index), bytes, ledger_.times().now());
 }
 
 void Blocks::setOpen(Object& object, BlockRange range) {

@@ -146,7 +146,7 @@ class Blocks {
   // Objects whose read-back policy guesses what the CPU reads next, or did so recently; and those
   // with a round of one of their pages under way.
   ReadBackList& readBacks() { return readBacks_; }
-  RoundsList& pageRounds() { return pageRounds_; }
+  RoundsList& rounds() { return rounds_; }
   // Whether there may be any of either; without the lock.
   bool anyReadBacks() const { return anyReadBacks_.load(std::memory_order_relaxed); }
   // Whether a wait would find such bytes closed.
@@ -156,7 +156,7 @@ class Blocks {
     });
   }
   void noteReadBacks() {
-    anyReadBacks_.store(!readBacks_.empty() || !pageRounds_.empty(), std::memory_order_relaxed);
+    anyReadBacks_.store(!readBacks_.empty() || !rounds_.empty(), std::memory_order_relaxed);
   }
   const Protocol& protocol() const { return protocol_; }
   // Called when a call has released what it uses.
@@ -266,8 +266,10 @@ class Blocks {
   bool comesAlong(const Object& object, BlockIndex index, BlockIndex neighbour) const;
   BlockRange readAhead(Object& object, BlockIndex index);
   BlockRange neighbours(Object& object, BlockIndex index, State next);
-  // See PageRounds.
+  // The CPU fetches bytes; a launch takes a block, which was in that state. See PageRounds and
+  // ZeroCopyPolicy.
   static void comes(Object& object, std::size_t offset);
+  bool isTaken(Object& object, BlockIndex index, State before) const;
   Status fetchNeighbours(Lock& lock, Object& object, BlockIndex index, BlockRange range,
                          State next);
 
@@ -291,7 +293,7 @@ class Blocks {
   bool evicts_ = true;
   WindowTrials firstWindows_;  // of all objects
   ReadBackList readBacks_;
-  RoundsList pageRounds_;
+  RoundsList rounds_;
   std::atomic<bool> anyReadBacks_{false};
 };
 

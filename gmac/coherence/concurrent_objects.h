@@ -61,7 +61,7 @@ class ConcurrentObjects {
         ledger_.namedWorkRuns()) {
       return false;
     }
-    object.cpuThread = threadNumber();
+    object.comers.comes(threadNumber());
     object.zeroCopy.comes();
     return mayJoin(object) && join(lock, object).ok();
   }

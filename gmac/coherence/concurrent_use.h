@@ -20,10 +20,10 @@
 //  - Where several threads wait, each stream has a trial of its own, and the objects whose rounds
 //    were on it move back when that fails on average. A thread's round may take longer as another
 //    thread keeps the runtime busy: it is not slow if the time from one wait for its stream to the
-//    next is at most kLessThan of what it was with two copies. (Of a new stream that is what it was
-//    for another one.) Where a stream that no object's rounds are on is slow, all objects move
-//    back, but only after kMostFailed trials: its thread may have two copies yet, and wait for the
-//    others.
+//    next is at most kLessThan of what it was with two copies. (Of a new stream that is the least
+//    that it was for another one.) Where a stream that no object's rounds are on is slow, all
+//    objects move back, but only after kMostFailed trials: its thread may have two copies yet, and
+//    wait for the others.
 //  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
 //    come for as many as there are. As a check takes longer than a short kernel, there is one in
@@ -138,18 +138,20 @@ class ConcurrentUse {
     Known* known = find(queue);
     if (known == nullptr) {
       known = &add(queue, took);
+      known->cycle = 0;  // its own
     } else {
       known->before = std::max(took, known->before - known->before / 8);
     }
     const Nanoseconds cycle = known->cycles(now);
     known->cycle = known->cycle == 0 ? cycle : (7 * known->cycle + cycle) / 8;
-    known->cycleNow = cycle_ = known->cycle;
+    known->cycleNow = known->cycle;
   }
   // Those that have begun say nothing: something else took its time.
   void forgetRounds() {
     count_ = 0;
     for (Known& known : known_) {
-      known.ended = 0;
+      known.ended = known.sum = known.mayTake = 0;
+      known.rounds = 0;
     }
   }
   // Those of some queues do not, as who knows when their calls ended.
@@ -184,16 +186,21 @@ class ConcurrentUse {
     Known* known = find(*queue);
     if (known == nullptr) {
       known = &add(*queue, before_);
-      known->cycle = known->cycleNow = cycle_;
     }
     known->cycleNow = (known->cycleNow + known->cycles(now)) / 2;
     const bool gains = known->cycle != 0 && known->cycleNow <= known->cycle / 4 * kLessThan;
     return known->adds(gains ? std::min(took, known->before) : took, patience(known->before));
   }
-  // Whether many trials of a queue have failed, one after another.
+  // Whether many trials of a queue have failed, one after another; then they are counted anew.
   bool failsLong(Queue queue) {
-    const Known* const known = find(queue);
-    return known == nullptr || known->failed >= kMostFailed;
+    Known* const known = find(queue);
+    if (known != nullptr && known->failed < kMostFailed) {
+      return false;
+    }
+    if (known != nullptr) {
+      known->failed = 0;
+    }
+    return true;
   }
   // A call has waited as long as it may, and its kernel still runs.
   Verdict tookTooLong() {
@@ -301,11 +308,21 @@ class ConcurrentUse {
   }
   // In place of the one that is known for longest.
   Known& add(Queue queue, Nanoseconds before) {
+    const Nanoseconds cycle = leastCycle();
     Known& known = known_[std::exchange(oldest_, (oldest_ + 1) % known_.size())];
     known = {};
     known.queue = queue;
     known.before = before;
+    known.cycle = known.cycleNow = cycle;
     return known;
+  }
+  // 0: no cycle is known.
+  Nanoseconds leastCycle() const {
+    Nanoseconds least = 0;
+    for (const Known& known : known_) {
+      least = known.cycle != 0 && (least == 0 || known.cycle < least) ? known.cycle : least;
+    }
+    return least;
   }
   Nanoseconds patience(Nanoseconds before) const { return 2 * before + limits_.slack; }
 
@@ -333,7 +350,6 @@ class ConcurrentUse {
   std::array<Known, kMostRounds> known_;
   std::size_t oldest_ = 0;
   Nanoseconds before_ = 0;  // the least of the objects'
-  Nanoseconds cycle_ = 0;   // the newest Known::cycle
   std::size_t calls_ = 0;   // since the last check
   std::size_t interval_ = kLeastInterval;
   std::size_t came_ = 0;   // checks in a row since the interval changed

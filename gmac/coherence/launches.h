@@ -76,6 +76,8 @@ class Launches {
   // signals of the program's are blocked. False, and nothing is so, where that takes longer. May
   // let the lock go. What is to be released must not be held, or the work fails.
   bool pause(Lock& lock, std::uint64_t nanoseconds);
+  // Whether some thread has. Under the lock.
+  bool paused() const { return paused_; }
   void resume(Lock& lock);
   // Whether work of the library's own is being submitted, or an object moves: what that has closed
   // stays closed. Under the lock.

@@ -75,10 +75,11 @@ void Ledger::bind(DeviceUses& object, adsmKernel_t kernel, adsmAccess_t access) 
       return;
     }
   }
-  object.bindings.push_back({kernel, access});
-  if (object.bindings.size() == 1) {
+  object.bindings.reserve(object.bindings.size() + 1);
+  if (object.bindings.empty()) {
     bound_.push_back(&object);
   }
+  object.bindings.push_back({kernel, access});
 }
 
 void Ledger::unbind(adsmKernel_t kernel) {

@@ -527,6 +527,13 @@ void Manager::keepWhole() noexcept {
   }
 }
 
+void Manager::keepWhole(std::span<const coherence::DeviceRange> ranges) noexcept {
+  if (!forked()) {
+    parts_->zeroCopy.endMoves();
+    (void)joined(ranges);
+  }
+}
+
 // ZeroCopy::joinIn(), for which there may have to be room on the device.
 bool Manager::joined(std::span<const coherence::DeviceRange> ranges) {
   return parts_->zeroCopy.joinIn(ranges) ||
@@ -614,8 +621,10 @@ void Manager::setReadMostly(const void* object, bool readMostly) {
 }
 
 void Manager::streamDestroyed(accel::NativeStream stream) {
-  parts_->promises.streamDestroyed(stream);
-  parts_->zeroCopy.streamDestroyed(stream);
+  if (!forked()) {
+    parts_->promises.streamDestroyed(stream);
+    parts_->zeroCopy.streamDestroyed(stream);
+  }
 }
 
 void Manager::endContext(bool workFinished) {

@@ -92,6 +92,7 @@ class Manager final : public coherence::Port {
   void markRepeated() noexcept override;
   void noneRepeats() noexcept override;
   void keepWhole() noexcept override;
+  void keepWhole(std::span<const coherence::DeviceRange> ranges) noexcept override;
   using Port::beforeDeviceWait;
   coherence::DeviceWait beforeDeviceWait(std::optional<accel::NativeStream> stream,
                                          bool asks) override;

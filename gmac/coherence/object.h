@@ -22,6 +22,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/block_index.h"
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/comers.h"
 #include "gmac/coherence/dense_use.h"
 #include "gmac/coherence/device_uses.h"
 #include "gmac/coherence/guest_policy.h"
@@ -314,7 +315,7 @@ class Object : public DeviceUses,
   // There is one copy, in the CPU's pages, which kernels reach over the bus.
   bool isZeroCopy() const { return home == accel::Home::kMirror; }
   ZeroCopyPolicy zeroCopy;
-  std::uint64_t cpuThread = 0;  // the number of the thread that fetched bytes of it last; 0: none
+  Comers comers;
   // Such an object is in one of Blocks' lists: that of those whose rounds are watched, or, with all
   // of it open, that of those which the CPU and kernels use at once (concurrent_use.h).
   bool concurrent = false;

@@ -98,7 +98,9 @@ bool Blocks::canClear(const Object& object, ByteRange bytes) const {
 
 void Blocks::comes(Object& object, std::size_t offset) {
   if (object.pageRounds != nullptr) {
-    object.pageRounds->comes(offset, object.cpuThread);
+    object.pageRounds->comes(offset, threadNumber());
+  } else {
+    object.zeroCopy.fetched();
   }
 }
 
@@ -327,7 +329,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     object.windows.openedWhole(range, index);
   }
   if (block.state == State::kInvalid) {
-    object.cpuThread = threadNumber();
+    object.comers.comes(threadNumber());
     object.readBack.fetched(index, isPart(next) ? object.windowOf(index) : object.bytesOf(index));
     comes(object, bytes.begin);
   }

@@ -23,6 +23,9 @@ struct ZeroCopyLimits {
   std::uint64_t longest = 300'000;  // nanoseconds
   std::uint64_t each = 60'000;      // nanoseconds; more than what an object's own copies take
   std::uint64_t slack = 20'000;     // nanoseconds
+  std::uint64_t moves = 2'000'000;  // nanoseconds; what one to the CPU and one back take
+  // More bytes need more rounds: a kernel may read these again and again.
+  std::size_t few = std::size_t{64} << 10;
 };
 
 // See prompt_waits.h.

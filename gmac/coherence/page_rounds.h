@@ -5,9 +5,9 @@
 // A program may keep all its small arrays in one allocation and come for several of them in a
 // round, and each of its threads may come for its own. So the rounds of each page are counted by
 // themselves, as those of a small object are (zero_copy_policy.h): the CPU fetches bytes of the
-// page, a launch takes them, and the program waits. Where the CPU is given much of the object
-// before a wait, rounds of pages that it is given most of do not count: it may use all of a large
-// object, and kernels would read all of that over the bus.
+// page, a launch takes them, and the program waits. Where the CPU is given much of the object in
+// the time that a page takes for a round, rounds of pages that it is given most of do not count: it
+// may use all of a large object, and kernels would read all of that over the bus.
 //
 // kMost pages are known at once. Another page gets the place of one that has been passed over
 // kPatience times since the CPU came for it, so that a few hot pages stay known beside accesses all
@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/coherence/comers.h"
 #include "gmac/coherence/zero_copy_policy.h"
 
 namespace gmac {
@@ -36,9 +37,9 @@ class PageRounds {
 
   struct Page {
     std::size_t number = SIZE_MAX;  // its offset in pages; SIZE_MAX: none
-    std::uint64_t thread = 0;       // that came for it last, by its number
-    std::size_t given = 0;          // bytes to the CPU, which launches have taken since it came
-    bool came = false;              // the CPU, and no launch has taken anything since
+    Comers comers;
+    std::size_t given = 0;   // bytes to the CPU, which launches have taken since it came
+    std::size_t before = 0;  // of the object, by the end of the page's newest round
     std::uint8_t patience = 0;
     ZeroCopyPolicy policy;
   };
@@ -61,10 +62,11 @@ class PageRounds {
       taken_ &= ~(std::uint64_t{1} << slotOf(number));
       page = {};
       page.number = number;
+      page.before = given_;
     }
     page.patience = kPatience;
-    page.thread = thread;
-    page.came = true;
+    page.comers.comes(thread);
+    page.policy.fetched();
   }
   // A launch takes so many bytes at an offset, which the CPU was given. Whether a round of their
   // page begins.
@@ -75,20 +77,18 @@ class PageRounds {
     if (page.number != offset / pageBytes_) {
       return false;
     }
-    page.given = page.came ? bytes : page.given + bytes;
-    if (!std::exchange(page.came, false)) {
+    const bool begins = page.policy.takes(now);
+    page.given = begins ? bytes : page.given + bytes;
+    if (!begins) {
       return false;
     }
-    page.policy.launched(now);
     taken_ |= std::uint64_t{1} << slot;
     return true;
   }
-  // The program waits. Whether the round of a page counts; and what was given to the CPU so far
-  // does not concern the next wait.
+  // The program waits. Whether the round of a page counts.
   bool counts(const Page& page) const {
-    return page.given <= pageBytes_ / 2 || given_ <= kMostDense * pageBytes_;
+    return page.given <= pageBytes_ / 2 || given_ - page.before <= kMostDense * pageBytes_;
   }
-  void counted() { given_ = 0; }
   // Whether a round of some page has begun, and has not ended.
   bool anyTaken() const { return taken_ != 0; }
   // Calls `function(page)` for each such page.
@@ -99,13 +99,21 @@ class PageRounds {
     }
   }
   // The round of a page has ended.
-  void ended(const Page& page) { taken_ &= ~(std::uint64_t{1} << slotOf(page.number)); }
-  // What is known of a page that has become an object of its own, or that has not got away.
+  void ended(Page& page) {
+    taken_ &= ~(std::uint64_t{1} << slotOf(page.number));
+    page.before = given_;
+  }
+  // What is known of a page; NULL: nothing, as others have come between or no page is known.
+  const Page* known(std::size_t number) const {
+    const Page& page = pages_[slotOf(number)];
+    return page.number == number ? &page : nullptr;
+  }
+  // The same of one that has become an object of its own, or that has not got away.
   ZeroCopyPolicy release(std::size_t number) {
-    Page& page = pages_[slotOf(number)];
-    if (page.number != number) {
+    if (known(number) == nullptr) {
       return {};
     }
+    Page& page = pages_[slotOf(number)];
     ended(page);
     return std::exchange(page, {}).policy;
   }
@@ -135,7 +143,7 @@ class PageRounds {
 
   const std::size_t pageBytes_;
   std::array<Page, kMost> pages_{};
-  std::size_t given_ = 0;    // bytes to the CPU, which launches have taken since the last wait
+  std::size_t given_ = 0;    // bytes to the CPU, which launches have taken
   std::uint64_t taken_ = 0;  // bit i: a round of pages_[i] is under way
   bool none_ = false;
   std::vector<std::uint8_t> returns_;  // of each page

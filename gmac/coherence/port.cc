@@ -90,6 +90,7 @@ void Port::markRepeated() noexcept {}
 void Port::noneRepeats() noexcept {}
 
 void Port::keepWhole() noexcept {}
+void Port::keepWhole(std::span<const DeviceRange>) noexcept {}
 DeviceWait Port::beforeDeviceWait(std::optional<accel::NativeStream>, bool) { return {}; }
 Status Port::afterDeviceWait(const DeviceWait&) { return {}; }
 void Port::hostFunctionQueued() {}

@@ -183,8 +183,12 @@ class Port {
   virtual void markRepeated() noexcept;
   virtual void noneRepeats() noexcept;
   // After captureBegins(): each object has memory of one kind from now on, as long as
-  // captureUnderWay() or recorded(). Where one has not, waits for all device work.
+  // captureUnderWay() or recorded(), but where device work goes on for longer than a few
+  // milliseconds.
   virtual void keepWhole() noexcept;
+  // The same of these ranges alone; where one does not lie in memory of one kind, waits for all
+  // device work.
+  virtual void keepWhole(std::span<const DeviceRange> ranges) noexcept;
   // The application is about to wait for all device work, or for that of one stream;
   // kForeignStream: for an event, or something else. `asks`: it only asks whether that has ended. A
   // hint: copies the bytes that the CPU is likely to read next, on the same queue after that work.

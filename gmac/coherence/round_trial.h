@@ -9,9 +9,10 @@
 namespace gmac {
 
 // A trial is kRounds rounds. It fails, at once, with more than kMostInARow slow rounds in a row or
-// more than kMostSlow slow ones, and in its last round if the others took longer than before on
-// average. (The first kernel after another process has used the device is slow, and now and then
-// one or two others are.) Guarded like its owner. Constant time, allocates nothing.
+// more than kMostSlow slow ones (in a row, those that take kVery times as long count twice), and in
+// its last round if the others took longer than before on average. (The first kernel after another
+// process has used the device is slow, and now and then one or two others are.) Guarded like its
+// owner. Constant time, allocates nothing.
 class RoundTrial {
  public:
   using Nanoseconds = std::uint64_t;
@@ -20,12 +21,13 @@ class RoundTrial {
   static constexpr std::uint32_t kRounds = 32;
   static constexpr std::uint32_t kMostSlow = 4;
   static constexpr std::uint32_t kMostInARow = 2;
+  static constexpr std::uint32_t kVery = 8;
 
   // A round is over. `before`: what rounds took; one that takes longer than `patience` is slow.
   Verdict add(Nanoseconds took, Nanoseconds before, Nanoseconds patience) {
     ++rounds_;
     const bool slow = took > patience;
-    inARow_ = slow ? inARow_ + 1 : 0;
+    inARow_ = !slow ? 0 : inARow_ + (took / kVery > patience ? 2 : 1);
     slow_ += slow ? 1 : 0;
     sum_ += slow ? 0 : took;
     before_ += slow ? 0 : before;

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gmac/coherence/comers.h"
+
 namespace gmac {
 
 // The threads of the program that waited for device work lately, by their numbers
@@ -50,6 +52,10 @@ class WaitingThreads {
   bool concerns(std::uint64_t thread, std::uint64_t user) {
     const Waiting* const waiting = user == 0 || user == thread ? nullptr : find(user);
     return waiting == nullptr || waits_ - waiting->newest > kLately;
+  }
+  // The same where several threads come for the object.
+  bool concerns(std::uint64_t thread, const Comers& comers) {
+    return comers.has(thread) || concerns(thread, comers.newest());
   }
 
  private:

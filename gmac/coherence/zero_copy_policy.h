@@ -8,16 +8,20 @@
 // takes. Where there is one copy, nothing is copied. But kernels reach it 4 to 135 times more
 // slowly, so an object moves on evidence only, and moves back when the evidence is against it:
 //
-//  - A round is a wait of the program after which the CPU comes for the same few bytes again. It
-//    takes from the first launch that took these bytes from the CPU, or the first one on the
+//  - A round is a launch that takes bytes which the CPU has fetched, and the wait of the program
+//    after which the CPU comes again; once the object has moved, for the same few bytes. It takes
+//    from the first launch that took these bytes from the CPU, or the first one on the
 //    stream that is waited for, until that wait is over, so that a pause of the program is no part
 //    of it. (Where threads launch kernels on streams of
 //    their own, others' launches take these bytes, and accesses of the CPU wait for others'
 //    kernels: a round takes no longer than since the first launch on the stream that is waited
 //    for, and on those that are not.)
 //    An object moves after `leastRounds` << n rounds of at most `longest`, and `each` for each
-//    further object that has a round then (what takes longer has little to gain), where n counts
-//    the times that it has moved back.
+//    further time that a launch takes such bytes then, of this object or another one (what takes
+//    longer has little to gain), where n counts the times that it has moved back; after kMany times
+//    as many where it has more than `few` bytes. Where launches take such bytes many times in a
+//    round, or threads keep each other waiting, a quarter of `leastRounds` is enough if these
+//    rounds took `moves` << n, each shared by the objects that had a round then.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
 //    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
@@ -29,8 +33,9 @@
 //    succeeds.
 //
 // The bound: a wrong move costs the two moves, about a millisecond each, and at most nine slow
-// rounds, whose kernels ran in at most that time from the device's memory. The n-th comes after at
-// least `leastRounds` << n rounds that cost more than they had to.
+// rounds, two where they are very slow, whose kernels ran in at most that time from the device's
+// memory. The n-th comes after at least `leastRounds` << n rounds that cost more than they had to,
+// or after rounds that took as long as the moves do.
 #ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 #define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 
@@ -54,7 +59,8 @@ struct KernelTimes {
 
   Nanoseconds round = kUnknown;
   Nanoseconds newest = kUnknown;
-  bool contended = false;  // other threads wait, too, and may have kept this one waiting
+  bool contended = false;   // other threads wait, too, and may have kept this one waiting
+  std::uint32_t turns = 1;  // the sum of those of all objects' rounds
 };
 
 // Of one object; guarded like that. Constant time, allocates nothing.
@@ -67,21 +73,53 @@ class ZeroCopyPolicy {
   static constexpr std::uint32_t kMostIdle = 8;
   static constexpr std::uint32_t kMostRoundless = 32;
   static constexpr std::uint32_t kMostWrong = 20;
+  static constexpr std::uint32_t kFew = 4;
+  static constexpr std::uint32_t kManyTurns = 4;
+  static constexpr std::uint32_t kMany = 4;
 
   // A launch takes the bytes that the CPU came for.
-  void launched(Nanoseconds now) { begun_ = now; }
+  void launched(Nanoseconds now) {
+    begun_ = now;
+    ++turns_;
+  }
   // Whether one has, since the last round ended.
   bool taken() const { return begun_ != 0; }
+  // Of what has two copies: the CPU fetches bytes of it; a launch takes some. Whether it takes what
+  // the CPU has come for.
+  void fetched() { fetched_ = true; }
+  bool isFetched() const { return fetched_; }
+  bool takes(Nanoseconds now) {
+    if (!std::exchange(fetched_, false)) {
+      return false;
+    }
+    launched(now);
+    return true;
+  }
+  // The same, but not the first kFew times: waits would have something to do for what is rare.
+  bool takesAgain(Nanoseconds now) {
+    if (!takes(now)) {
+      return false;
+    }
+    few_ += few_ < kFew ? 1 : 0;
+    return few_ == kFew;
+  }
   // The program waits, and the CPU will come for the bytes that it came for after the last wait.
-  void round() {
+  // How often launches have taken such bytes since then, at least once.
+  std::uint32_t round() {
     inRound_ = true;
     idle_ = roundless_ = 0;
+    return roundTurns_ = std::max(std::exchange(turns_, 0), std::uint32_t{1});
   }
+  // How often so far; and that this is no round.
+  std::uint32_t turns() const { return turns_; }
+  void passes() { begun_ = turns_ = 0; }
   bool inRound() const { return inRound_; }
-  // The wait that round() announced is over; `objects`: of how many it did; `queue`: which it was
-  // for.
-  Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t objects = 1,
-                  const KernelTimes& kernels = {}, std::optional<std::uintptr_t> queue = {}) {
+  // The wait that round() announced is over; `turns`: the sum of those of all objects; `queue`:
+  // which it was for.
+  // (And of how many bytes.)
+  Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t turns = 1,
+                  const KernelTimes& kernels = {}, std::optional<std::uintptr_t> queue = {},
+                  std::size_t bytes = 0) {
     const Nanoseconds begun = std::exchange(begun_, 0);
     if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
@@ -92,22 +130,34 @@ class ZeroCopyPolicy {
       const RoundTrial::Verdict verdict =
           trial_.add(known ? kernels.round : now - begun, before_, patience(limits));
       trusted_ = trusted_ || verdict == RoundTrial::Verdict::kGood;
-      return verdict == RoundTrial::Verdict::kBad ? Advice::kMove : Advice::kStay;
+      if (verdict != RoundTrial::Verdict::kBad) {
+        return Advice::kStay;
+      }
+      trial_ = {};
+      return ++bad_ % (1U << failed_) == 0 ? Advice::kMove : Advice::kStay;
     }
     // (Another thread's launch may have taken the bytes before the round, and the CPU may have come
     // for them between two launches of the round.)
     const Nanoseconds took = std::max(now - begun, known ? kernels.round : 0);
     const Nanoseconds ran = kernels.newest == KernelTimes::kUnknown ? took : kernels.newest;
-    if (ran > limits.longest && ran - limits.longest > (objects - 1) * Nanoseconds{limits.each}) {
+    if (ran > limits.longest && ran - limits.longest > (turns - 1) * Nanoseconds{limits.each}) {
       rounds_ = kernels.contended ? rounds_ : 0;
       return Advice::kStay;
     }
     before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
-    return ++rounds_ >= std::uint64_t{limits.leastRounds} << wrong_ ? Advice::kMove : Advice::kStay;
+    const Nanoseconds share = took / std::max(kernels.turns, roundTurns_) * roundTurns_;
+    spent_ = rounds_ == 0 ? share : spent_ + share;
+    ++rounds_;
+    const std::uint64_t least = std::uint64_t{limits.leastRounds} << wrong_;
+    const bool costly = kernels.contended || roundTurns_ >= kManyTurns;
+    const bool cost = costly && rounds_ >= least / 4 && spent_ >= limits.moves << wrong_;
+    const bool many = bytes > limits.few && !costly;
+    return rounds_ >= (many ? kMany * least : least) || cost ? Advice::kMove : Advice::kStay;
   }
   // For which queue the program waited in the newest round; none: for all work.
   std::optional<std::uintptr_t> queue() const { return queue_; }
   void isOn(std::optional<std::uintptr_t> queue) { queue_ = queue ? queue : queue_; }
+  void isOnNoMore(std::uintptr_t queue) { queue_ = queue_ == queue ? std::nullopt : queue_; }
   // Once moved: what rounds took before, and that a round which takes longer is slow.
   Nanoseconds before() const { return before_; }
   Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
@@ -122,11 +172,11 @@ class ZeroCopyPolicy {
   void moved(bool toCpu) {
     wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
     moved_ = trusted_ = came_ = toCpu;
-    inRound_ = open_ = checked_ = ordered_ = false;
+    inRound_ = fetched_ = open_ = checked_ = ordered_ = false;
     rounds_ = 0;
-    idle_ = roundless_ = unusedLives_ = failed_ = 0;
+    idle_ = roundless_ = unusedLives_ = failed_ = bad_ = 0;
     trial_ = {};
-    begun_ = 0;
+    begun_ = turns_ = 0;
   }
   // Of a page, which is an object of its own only once it has moved: how often it has moved back.
   void movedBack(std::uint32_t times) { wrong_ = std::min(times, kMostWrong); }
@@ -143,8 +193,8 @@ class ZeroCopyPolicy {
   // The next object begins where this one has ended. `sameThread`: as the thread that came for it.
   ZeroCopyPolicy forNext(bool sameThread) const {
     ZeroCopyPolicy next = *this;
-    next.inRound_ = next.ordered_ = next.never_ = false;
-    next.begun_ = 0;
+    next.inRound_ = next.fetched_ = next.ordered_ = next.never_ = false;
+    next.begun_ = next.turns_ = 0;
     next.queue_ = sameThread ? queue_ : std::nullopt;
     return next;
   }
@@ -152,7 +202,7 @@ class ZeroCopyPolicy {
   void stays() {
     never_ = !moved_;
     failed_ = moved_ ? std::min(failed_ + 1, kMostWrong) : 0;
-    idle_ = roundless_ = 0;
+    idle_ = roundless_ = bad_ = 0;
     trial_ = {};
   }
 
@@ -195,9 +245,12 @@ class ZeroCopyPolicy {
   }
 
  private:
-  Nanoseconds begun_ = 0;     // the launch of this round; 0: there was none
-  Nanoseconds before_ = 0;    // what a round takes with two copies: a moving average
-  std::uint64_t rounds_ = 0;  // with two copies
+  Nanoseconds begun_ = 0;         // the launch of this round; 0: there was none
+  std::uint32_t turns_ = 0;       // such launches since the newest round()
+  std::uint32_t roundTurns_ = 1;  // of that round
+  Nanoseconds before_ = 0;        // what a round takes with two copies: a moving average
+  std::uint64_t rounds_ = 0;      // with two copies
+  Nanoseconds spent_ = 0;         // what these took, of which this object has a share
   std::optional<std::uintptr_t> queue_;
   RoundTrial trial_;               // with one
   std::uint32_t idle_ = 0;         // waits since the CPU came
@@ -205,8 +258,11 @@ class ZeroCopyPolicy {
   std::uint32_t unusedLives_ = 0;  // of objects in this memory, one after another
   std::uint32_t wrong_ = 0;
   std::uint32_t failed_ = 0;  // moves back
+  std::uint32_t bad_ = 0;     // trials since the newest of them
   bool moved_ = false;
+  std::uint32_t few_ = 0;  // times that launches took such bytes, up to kFew
   bool inRound_ = false;
+  bool fetched_ = false;  // and no launch has taken anything since
   bool never_ = false;
   bool trusted_ = false;  // its rounds are quick
   bool came_ = false;     // the CPU, since the object is watched

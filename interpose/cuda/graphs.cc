@@ -68,7 +68,7 @@ GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 struct Findings {
   std::uintptr_t unusable = 0;
   CUresult result = CUDA_SUCCESS;
-  bool namesRange = false;
+  Ranges ranges;  // that it copies or fills
 };
 
 // A node's description as the driver gets it; the caller's own is not changed.
@@ -116,21 +116,26 @@ struct Described<const CUDA_KERNEL_NODE_PARAMS_v2*> : DescribedKernel<CUDA_KERNE
 // As nameDevice(). What the driver finds by itself stays as the program has described it: it
 // accepts no other kind of memory for a node later, and nodes of captured copies have the program's
 // kinds.
-bool nameNode(CUDA_MEMCPY3D& copy) {
+Ranges nameNode(CUDA_MEMCPY3D& copy) {
   const CUmemorytype from = copy.srcMemoryType;
   const CUmemorytype to = copy.dstMemoryType;
   const NamedCopy named = interpose::nameDevice(copy);
   if (from == CU_MEMORYTYPE_UNIFIED) copy.srcMemoryType = from;
   if (to == CU_MEMORYTYPE_UNIFIED) copy.dstMemoryType = to;
-  return named.shared();
+  Ranges ranges;
+  if (named.fromShared) ranges.reads(named.from);
+  if (named.toShared) ranges.writes(named.to);
+  return ranges;
 }
 
 template <typename Fill>
-bool nameFill(Fill& fill) {
+Ranges nameFill(Fill& fill) {
+  Ranges ranges;
   const std::uintptr_t first = cpuAddressOf(fill.dst);
-  if (!shared(first, 1)) return false;
+  if (!shared(first, 1)) return ranges;
   fill.dst = onDevice(first);
-  return true;
+  ranges.writes(spanOf(first, fill.width * fill.elementSize, fill.height, 1, fill.pitch, 0));
+  return ranges;
 }
 
 bool waits(const CUstreamBatchMemOpParams& value) {
@@ -158,8 +163,8 @@ struct Described<const CUDA_MEMCPY3D*> : Findings {
   explicit Described(const CUDA_MEMCPY3D* given) : argument(given) {
     if (given == nullptr) return;
     copy = *given;
-    namesRange = nameNode(copy);
-    if (namesRange) argument = &copy;
+    ranges = nameNode(copy);
+    if (!ranges.all().empty()) argument = &copy;
   }
   CUDA_MEMCPY3D copy;
   const CUDA_MEMCPY3D* argument;
@@ -170,7 +175,7 @@ struct Described<const CUDA_MEMSET_NODE_PARAMS*> : Findings {
   explicit Described(const CUDA_MEMSET_NODE_PARAMS* given) : argument(given) {
     if (given == nullptr) return;
     fill = *given;
-    namesRange = nameFill(fill);
+    ranges = nameFill(fill);
     argument = &fill;
   }
   CUDA_MEMSET_NODE_PARAMS fill;
@@ -201,12 +206,12 @@ struct Described<CUgraphNodeParams*> : Findings {
         break;
       case CU_GRAPH_NODE_TYPE_MEMCPY:
         node = *given;
-        namesRange = nameNode(node.memcpy.copyParams);
+        ranges = nameNode(node.memcpy.copyParams);
         argument = &node;
         break;
       case CU_GRAPH_NODE_TYPE_MEMSET:
         node = *given;
-        namesRange = nameFill(node.memset);
+        ranges = nameFill(node.memset);
         argument = &node;
         break;
       case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
@@ -239,11 +244,11 @@ struct Node {
       return refuse(adsmErrorNotSupported, "a graph's stream memory operation", unusable,
                     "it would not be seen by the CPU; use a kernel or a copy");
     }
-    if (!(described.namesRange || ...)) return direct(real, described.argument...);
+    if ((described.ranges.all().empty() && ...)) return direct(real, described.argument...);
     // Kernels may use memory of both kinds; a range may not lie in both when the graph runs, nor
     // when the driver looks at it now. It may refuse the node: until then it is as in a capture.
     coherence::captureBegins();
-    coherence::port().keepWhole();
+    (coherence::port().keepWhole(described.ranges.all()), ...);
     result = direct(real, described.argument...);
     if (result == CUDA_SUCCESS) coherence::noteRecorded();
     coherence::captureEnds();

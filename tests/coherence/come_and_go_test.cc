@@ -54,7 +54,8 @@ class ComeAndGo : public ::testing::TestWithParam<Kind> {
     setup.fake.movedPages = GetParam().movedPages;
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;
-    setup.zeroCopy.limits = {.leastRounds = kRounds, .longest = UINT64_MAX, .slack = kNeverSlow};
+    setup.zeroCopy.limits = {
+        .leastRounds = kRounds, .longest = UINT64_MAX, .slack = kNeverSlow, .few = SIZE_MAX};
     setup.zeroCopy.prompt = {.leastRounds = UINT32_MAX};
     setup.clock = [] { return std::uint64_t{1}; };
     return setup;

@@ -273,6 +273,37 @@ TEST_F(Contended, ANewStreamIsSlowWhereItsRoundsComeNoSoonerThanThoseOfOthersDid
   EXPECT_FALSE(use_.failsLong(kNew));
 }
 
+// The first round of a stream tells no cycle, and one with long pauses tells nothing of others.
+TEST_F(Contended, ANewStreamIsComparedWithTheOneWhoseRoundsCameSoonest) {
+  constexpr std::uint64_t kSecond = 1'000'000 * kUs;
+  for (int i = 0; i < 3; ++i) {
+    use_.tookBefore(now_ += kSecond, 78, 25 * kUs);
+    for (int k = 0; k < 320; ++k) {
+      ASSERT_NE(use_.took(now_ += kCycle / 2, 200 * kUs, 79, true), Verdict::kBad) << i << ' ' << k;
+    }
+    use_.forget(79);
+  }
+  int bad = 0;
+  for (int i = 0; i < 4 * 32; ++i) {
+    bad += use_.took(now_ += 2 * kCycle, 200 * kUs, 79, true) == Verdict::kBad ? 1 : 0;
+  }
+  EXPECT_EQ(bad, 4);
+}
+
+TEST_F(Contended, WhereAllMovedBackTrialsAreCountedAnew) {
+  constexpr ConcurrentUse::Queue kNew = 77;
+  const auto trialsUntilAll = [&] {
+    int bad = 0;
+    do {
+      bad += use_.took(now_ += 2 * kCycle, 200 * kUs, kNew, true) == Verdict::kBad ? 1 : 0;
+    } while (!use_.failsLong(kNew));
+    return bad;
+  };
+  EXPECT_EQ(trialsUntilAll(), 4);
+  use_.forgetRounds();
+  EXPECT_EQ(trialsUntilAll(), 4);
+}
+
 // Threads with a stream each, whose rounds come in turns.
 TEST_F(Contended, EachOfManyStreamsHasATrial) {
   constexpr ConcurrentUse::Queue kStreams = 64;
@@ -282,7 +313,7 @@ TEST_F(Contended, EachOfManyStreamsHasATrial) {
   int bad = 0;
   for (int i = 0; i < 32; ++i) {
     for (ConcurrentUse::Queue stream = 100; stream < 100 + kStreams; ++stream) {
-      now_ += kUs;
+      now_ += 5 * kUs;
       bad += use_.took(now_, 200 * kUs, stream, true) == Verdict::kBad ? 1 : 0;
     }
   }

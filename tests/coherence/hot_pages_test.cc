@@ -49,7 +49,8 @@ class HotPagesOf : public ::testing::TestWithParam<bool> {
     // However busy the machine is.
     setup.zeroCopy.limits = {.leastRounds = kRounds,
                              .longest = UINT64_MAX,
-                             .slack = std::uint64_t{3600} * 1'000'000'000};
+                             .slack = std::uint64_t{3600} * 1'000'000'000,
+                             .few = SIZE_MAX};
     setup.zeroCopy.prompt = {.leastRounds = UINT32_MAX};
     setup.clock = [] { return std::uint64_t{1}; };
     return setup;
@@ -268,6 +269,174 @@ TEST_P(HotPagesOf, ThreadsMayHaveOneEach) {
   device.join();
   EXPECT_TRUE(allMoved()) << moved() - before << " moved, " << ended() - endedBefore << " back";
   machine_->verify();
+}
+
+// Its thread has ended, or waits for something else for long; others go on.
+TEST_P(HotPagesOf, ItGoesBackWhereItsThreadComesNoMore) {
+  for (const bool destroyed : {true, false}) {
+    MachineSetup managed = setup();
+    managed.managed = true;
+    start(managed);
+    const auto once = [&](accel::NativeStream stream, std::size_t offset) {
+      std::byte* const at = pool_ + offset;
+      auto* const word = reinterpret_cast<volatile std::uint8_t*>(at);
+      *word = static_cast<std::uint8_t>(*word + 1);
+      (void)machine_->launch(stream,
+                             [this, at] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
+      const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+      fake().runAll();
+      ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+      add(offset);
+      add(offset);
+      EXPECT_EQ(std::byte{*word}, expected_[offset]);
+    };
+    const std::uint64_t movedBefore = moved();
+    std::thread([&] {
+      for (int i = 0; i < 40; ++i) {
+        once(accel::NativeStream{10}, 2 * kHot + 64);
+      }
+    }).join();
+    ASSERT_EQ(moved(), movedBefore + 1);
+    if (destroyed) {
+      machine_->manager().streamDestroyed(accel::NativeStream{10});
+    }
+    // By turns, each in a thread of its own.
+    const std::uint64_t endedBefore = ended();
+    std::atomic<int> turn{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&, i] {
+        const int most = destroyed ? 2000 : 40'000;
+        for (int next = i; next < most; next += 2) {
+          while (turn.load() != next) {
+            std::this_thread::yield();
+          }
+          if (ended() == endedBefore) {
+            const accel::NativeStream stream{static_cast<std::uintptr_t>(11 + i)};
+            (void)machine_->launch(stream, [] {});
+            const auto wait = machine_->manager().beforeDeviceWait(stream);
+            fake().runAll();
+            EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+          }
+          turn.store(next + 1);
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    EXPECT_EQ(ended(), endedBefore + 1) << destroyed;
+    expectAll();
+  }
+}
+
+// So may those of a small object, in a program for managed memory.
+TEST_P(HotPagesOf, TheCpuMayComeForManyPlacesOfASmallObject) {
+  for (const bool managed : {true, false}) {
+    MachineSetup several = setup();
+    several.managed = managed;
+    start(several);
+    constexpr accel::NativeStream kStream{3};
+    std::byte* const small = machine_->allocate(kHot);
+    std::memset(small, 0, kHot);
+    const std::uint64_t before = moved();
+    unsigned value = 0;
+    const auto rounds = [&](std::size_t step) {
+      for (unsigned i = 0; i < 3 * kRounds && moved() == before; ++i) {
+        const std::size_t first = std::size_t{i} * (kBlock + 100);
+        for (std::size_t at = first; at < kHot; at += step) {
+          small[at] = static_cast<std::byte>(value);
+          (void)machine_->launch(
+              kStream, [&, at] { ++*fake().at(reinterpret_cast<std::uint8_t*>(small + at)); });
+          fake().runAll();
+        }
+        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+        ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        ++value;
+        for (std::size_t at = first; at < kHot; at += step) {
+          ASSERT_EQ(small[at], static_cast<std::byte>(value)) << at;
+        }
+      }
+    };
+    rounds(kHot);
+    EXPECT_EQ(moved(), before) << "once in a round";
+    rounds(5 * kBlock);
+    EXPECT_EQ(moved(), before + (managed ? 1 : 0));
+  }
+}
+
+// Launches may take its bytes many times in a round.
+TEST_P(HotPagesOf, ALongRoundOfManyLaunchesCounts) {
+  MachineSetup timed = setup();
+  auto clock = std::make_shared<std::atomic<std::uint64_t>>(1);
+  timed.zeroCopy.limits = {.leastRounds = kRounds,
+                           .longest = 300'000,
+                           .each = 60'000,
+                           .slack = std::uint64_t{3600} * 1'000'000'000,
+                           .few = SIZE_MAX};
+  timed.clock = [clock] { return clock->load(); };
+  timed.managed = true;
+  start(timed);
+  constexpr accel::NativeStream kStream{3};
+  const auto rounds = [&](std::uint64_t nanoseconds) {
+    for (int i = 0; i < 30; ++i) {
+      for (std::size_t word = 0; word < 16; ++word) {
+        std::byte* const at = pool_ + word * kBlock;
+        add(word * kBlock);
+        *at = expected_[word * kBlock];
+        (void)machine_->launch(kStream,
+                               [this, at] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
+        add(word * kBlock);
+        fake().runAll();
+        clock->fetch_add(nanoseconds);
+      }
+      const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+      ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    }
+  };
+  const std::uint64_t before = moved();
+  rounds(100'000);
+  EXPECT_EQ(moved(), before) << "longer than copies take";
+  rounds(50'000);
+  EXPECT_EQ(moved(), before + 1);
+  expectAll();
+}
+
+// At each wait another thread has come for the page last.
+TEST_P(HotPagesOf, ThreadsMayShareOne) {
+  MachineSetup managed = setup();
+  managed.managed = true;
+  start(managed);
+  const std::uint64_t before = moved();
+  std::atomic<int> turn{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      const accel::NativeStream stream{static_cast<std::uintptr_t>(10 + i)};
+      std::byte* const at = pool_ + 2 * kHot + static_cast<std::size_t>(i) * 4096;
+      auto* const word = reinterpret_cast<volatile std::uint8_t*>(at);
+      std::uint8_t value = *word;
+      for (int round = 0; round < 10 * static_cast<int>(kRounds); ++round) {
+        while (turn.load() != 2 * round + i) {
+          std::this_thread::yield();
+        }
+        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+        fake().runAll();
+        EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        EXPECT_EQ(*word, value);
+        *word = ++value;
+        (void)machine_->launch(stream,
+                               [this, at] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
+        ++value;
+        turn.fetch_add(1);
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  fake().runAll();
+  EXPECT_EQ(moved(), before + 1);
 }
 
 TEST_P(HotPagesOf, TheRestGoesOnAsBefore) {
@@ -502,6 +671,9 @@ TEST_P(HotPagesOf, NoneIsLeftOnceTheProgramRecordsWork) {
   ASSERT_NO_FATAL_FAILURE(heat({64, 2 * kHot + 64}));
   fake().clearLog();
   coherence::noteRecorded();
+  const coherence::DeviceRange within{pool_ + 2 * kHot + 5, 100, true};
+  machine_->manager().keepWhole({&within, 1});
+  EXPECT_THAT(moves(), IsEmpty()) << "it lies in one of them";
   machine_->manager().keepWhole();
   EXPECT_THAT(moves(), ElementsAre(pageMoved(0, accel::Home::kDevice),
                                    pageMoved(2 * kHot, accel::Home::kDevice)));
@@ -512,6 +684,26 @@ TEST_P(HotPagesOf, NoneIsLeftOnceTheProgramRecordsWork) {
   EXPECT_EQ(moved(), before);
   expectAll();
   coherence::internal::recorded = false;  // (of a real process, never)
+}
+
+// The capture names it, or what is around it, by ranges.
+TEST_P(HotPagesOf, NoneMovesWhileAStreamIsCaptured) {
+  ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
+  const std::uint64_t before = ended();
+  const auto calls = [&] {
+    for (int i = 0; i < 100; ++i) {
+      machine_->call(bump_, {pool_ + 5 * kHot});
+      add(5 * kHot);
+      machine_->sync();
+    }
+  };
+  coherence::captureBegins();
+  calls();
+  EXPECT_EQ(ended(), before);
+  coherence::captureEnds();
+  calls();
+  EXPECT_EQ(ended(), before + 1) << "the CPU comes no more";
+  expectAll();
 }
 
 TEST_P(HotPagesOf, CallsThatListTheObjectOrPartsOfItUseItsPages) {
@@ -599,7 +791,7 @@ TEST_P(HotPagesOf, OtherThreadsGoOnMeanwhile) {
   }
   for (int i = 0; i < 3 && !HasFatalFailure(); ++i) {
     const std::uint64_t before = moved();
-    for (int rounds = 0; rounds < 200 && moved() == before; ++rounds) {
+    for (int rounds = 0; rounds < 20'000 && moved() == before; ++rounds) {
       std::byte* const at = pool_ + 2 * kHot + 64;
       machine_->callRanges(bump_, {at}, {{at, 1, adsmReadWrite}});
       add(2 * kHot + 64);

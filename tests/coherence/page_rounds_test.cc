@@ -32,7 +32,7 @@ class PageRoundsOf : public ::testing::Test {
     return taken(page * kPage + 100, bytes);
   }
   void endAll() {
-    rounds_.forEachTaken([&](const PageRounds::Page& page) { rounds_.ended(page); });
+    rounds_.forEachTaken([&](PageRounds::Page& page) { rounds_.ended(page); });
   }
 
   PageRounds rounds_{kPages * kPage, kPage};
@@ -46,12 +46,32 @@ TEST_F(PageRoundsOf, ARoundBeginsWhereALaunchTakesWhatTheCpuCameFor) {
   EXPECT_TRUE(taken(4 * kPage - 1));
   EXPECT_EQ(taken(), std::vector<std::size_t>{3});
   rounds_.forEachTaken([](const PageRounds::Page& page) {
-    EXPECT_EQ(page.thread, 7U);
+    EXPECT_EQ(page.comers.newest(), 7U);
     EXPECT_TRUE(page.policy.taken());
   });
   EXPECT_FALSE(taken(3 * kPage)) << "the CPU has not come again";
   endAll();
   EXPECT_FALSE(rounds_.anyTaken());
+}
+
+TEST_F(PageRoundsOf, TheLastFourThreadsThatCameForAPageAreKnown) {
+  for (const std::uint64_t thread : {1, 2, 3, 2, 4, 5, 3}) {
+    rounds_.comes(3 * kPage, thread);
+  }
+  const Comers& comers = rounds_.known(3)->comers;
+  EXPECT_EQ(comers.newest(), 3U);
+  for (const std::uint64_t thread : {2, 3, 4, 5}) {
+    EXPECT_TRUE(comers.has(thread)) << thread;
+  }
+  EXPECT_FALSE(comers.has(1));
+  for (int i = 0; i < 14; ++i) {
+    rounds_.comes(3 * kPage, 5);
+  }
+  EXPECT_TRUE(comers.has(3));
+  rounds_.comes(3 * kPage, 5);
+  rounds_.comes(3 * kPage, 5);
+  EXPECT_FALSE(comers.has(3)) << "long ago";
+  EXPECT_TRUE(comers.has(5));
 }
 
 TEST_F(PageRoundsOf, EachPageHasRoundsOfItsOwn) {
@@ -72,15 +92,26 @@ TEST_F(PageRoundsOf, WhereTheCpuIsGivenMuchOnlySparsePagesCount) {
   ASSERT_TRUE(round(3, kPage / 2));
   ASSERT_TRUE(round(4, kPage / 2));
   EXPECT_FALSE(taken(5 * kPage - kWindow)) << "the round has begun";
-  ASSERT_FALSE(taken(7 * kPage, 3 * kPage - kWindow)) << "nobody came";
+  ASSERT_FALSE(taken(7 * kPage, 7 * kPage / 2 - kWindow)) << "nobody came";
   EXPECT_TRUE(counts(3));
   EXPECT_TRUE(counts(4));
   ASSERT_FALSE(taken(9 * kPage));
   EXPECT_TRUE(counts(3));
   EXPECT_FALSE(counts(4)) << "more than four pages, and more than half of this one";
-  rounds_.counted();
-  EXPECT_TRUE(counts(4));
   // The next round begins anew.
+  endAll();
+  ASSERT_TRUE(round(4, kPage));
+  ASSERT_FALSE(taken(7 * kPage, 3 * kPage));
+  EXPECT_TRUE(counts(4));
+  // Whatever other threads wait for meanwhile.
+  ASSERT_TRUE(round(3));
+  rounds_.forEachTaken([&](PageRounds::Page& page) {
+    if (page.number == 3) {
+      rounds_.ended(page);
+    }
+  });
+  EXPECT_FALSE(counts(4));
+  endAll();
   ASSERT_TRUE(round(4));
   ASSERT_FALSE(taken(7 * kPage, 10 * kPage));
   EXPECT_TRUE(counts(4));
@@ -108,6 +139,9 @@ TEST_F(PageRoundsOf, AnotherPageGetsThePlaceOfOneThatIsNoLongerUsed) {
   }
   EXPECT_EQ(passedOver, PageRounds::kPatience);
   EXPECT_FALSE(taken(5 * kPage));
+  EXPECT_EQ(rounds_.known(5), nullptr);
+  ASSERT_NE(rounds_.known(68), nullptr);
+  EXPECT_TRUE(rounds_.known(68)->comers.has(1));
 }
 
 TEST_F(PageRoundsOf, WhatIsKnownGoesWithThePage) {

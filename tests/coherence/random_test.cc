@@ -451,7 +451,7 @@ std::vector<MachineSetup> randomSetups() {
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;
     setup.zeroCopy = {.mostBytes = SIZE_MAX,
-                      .limits = {.leastRounds = 1, .longest = UINT64_MAX},
+                      .limits = {.leastRounds = 1, .longest = UINT64_MAX, .few = SIZE_MAX},
                       .prompt = {.leastRounds = 1, .soon = UINT64_MAX}};
     setups.push_back(setup);
     setup.managed = true;

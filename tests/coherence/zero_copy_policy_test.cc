@@ -37,6 +37,7 @@ class ZeroCopyRounds : public ::testing::Test {
         << "what the move took counts for nothing";
   }
 
+  static constexpr std::uint64_t kNever = UINT64_MAX / 2;
   ZeroCopyPolicy policy_;
   ZeroCopyPolicy::Limits limits_;
   std::uint64_t now_ = 1;
@@ -52,6 +53,7 @@ TEST_F(ZeroCopyRounds, LongRoundsDoNot) {
 }
 
 TEST_F(ZeroCopyRounds, ThoseOfSeveralObjectsMayTakeLonger) {
+  limits_.moves = kNever;
   constexpr std::uint32_t kObjects = 9;
   const std::uint64_t longest = limits_.longest + 8 * limits_.each;
   for (int i = 1; i <= 32; ++i) {
@@ -68,6 +70,7 @@ TEST_F(ZeroCopyRounds, ThoseOfSeveralObjectsMayTakeLonger) {
 
 // As where the accesses of several threads wait for each other's kernels.
 TEST_F(ZeroCopyRounds, WhatTheKernelsTookCounts) {
+  limits_.moves = kNever;
   const auto roundsWith = [&](std::uint64_t kernels) {
     for (int i = 1; i <= 100; ++i) {
       policy_.launched(now_ += kUs);
@@ -85,6 +88,7 @@ TEST_F(ZeroCopyRounds, WhatTheKernelsTookCounts) {
 
 // As where the CPU comes for the bytes between two launches.
 TEST_F(ZeroCopyRounds, TheyBeginWithTheFirstLaunchOnTheQueue) {
+  limits_.moves = kNever;
   const auto roundOf = [&](std::uint64_t took) {
     policy_.launched(now_ += kUs);
     policy_.round();
@@ -106,6 +110,7 @@ TEST_F(ZeroCopyRounds, TheyBeginWithTheFirstLaunchOnTheQueue) {
 }
 
 TEST_F(ZeroCopyRounds, ALongRoundAmongThoseOfSeveralThreadsEndsNothing) {
+  limits_.moves = kNever;
   const auto roundsWith = [&](bool contended) {
     policy_ = {};
     for (int i = 1; i <= 100; ++i) {
@@ -124,6 +129,7 @@ TEST_F(ZeroCopyRounds, ALongRoundAmongThoseOfSeveralThreadsEndsNothing) {
 }
 
 TEST_F(ZeroCopyRounds, ThoseOfSeveralKernelsTakeAsLongAsTheNewest) {
+  limits_.moves = kNever;
   for (int i = 1; i < 32; ++i) {
     policy_.launched(now_ += kUs);
     policy_.round();
@@ -144,10 +150,19 @@ TEST_F(ZeroCopyRounds, FasterRoundsStay) {
 TEST_F(ZeroCopyRounds, ThreeSlowRoundsMoveItBack) {
   roundsUntilMove(25 * kUs);
   moves(true);
-  EXPECT_EQ(round(5000 * kUs), Advice::kStay);
+  EXPECT_EQ(round(500 * kUs), Advice::kStay);
+  EXPECT_EQ(round(500 * kUs), Advice::kStay);
+  EXPECT_EQ(round(13 * kUs), Advice::kStay);
+  EXPECT_EQ(round(500 * kUs), Advice::kStay);
+  EXPECT_EQ(round(500 * kUs), Advice::kStay);
+  EXPECT_EQ(round(500 * kUs), Advice::kMove);
+}
+
+TEST_F(ZeroCopyRounds, SoDoTwoThatAreVerySlow) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
   EXPECT_EQ(round(5000 * kUs), Advice::kStay);
   EXPECT_EQ(round(13 * kUs), Advice::kStay);
-  EXPECT_EQ(round(5000 * kUs), Advice::kStay);
   EXPECT_EQ(round(5000 * kUs), Advice::kStay);
   EXPECT_EQ(round(5000 * kUs), Advice::kMove);
 }
@@ -319,6 +334,90 @@ TEST_F(ZeroCopyRounds, WhatCannotMoveBackIsTriedAgain) {
     ASSERT_EQ(policy_.waits(), Advice::kMove) << waits;
     policy_.stays();
   }
+}
+
+TEST_F(ZeroCopyRounds, WhatCannotMoveBackIsTriedEverMoreRarelyAfterSlowRounds) {
+  roundsUntilMove(25 * kUs);
+  moves(true);
+  int last = roundsUntilMove(1000 * kUs, 1000);
+  ASSERT_GT(last, 0);
+  for (int i = 0; i < 5; ++i) {
+    policy_.stays();
+    const int next = roundsUntilMove(1000 * kUs, 1000);
+    EXPECT_EQ(next, 2 * last);
+    last = next;
+  }
+}
+
+TEST_F(ZeroCopyRounds, WhatHasTakenAsLongAsMovesTakeMovesSooner) {
+  const auto rounds = [&](int turns, std::uint64_t took) {
+    for (int i = 1;; ++i) {
+      for (int turn = 0; turn < turns; ++turn) {
+        policy_.launched(now_);
+      }
+      policy_.round();
+      if (policy_.finished(now_ += took, limits_) == Advice::kMove) {
+        return i;
+      }
+    }
+  };
+  EXPECT_EQ(rounds(4, 130 * kUs), 16) << "2 ms";
+  moves(true);
+  moves(false);
+  EXPECT_EQ(rounds(4, 130 * kUs), 31) << "4 ms";
+  moves(true);
+  moves(false);
+  EXPECT_EQ(rounds(4, 290 * kUs), 32) << "8 ms, but a quarter of 128 rounds";
+  policy_ = {};
+  EXPECT_EQ(rounds(3, 130 * kUs), 32);
+}
+
+TEST_F(ZeroCopyRounds, ManyBytesNeedMoreRounds) {
+  const auto rounds = [&](std::size_t bytes, int turns, bool contended) {
+    policy_ = {};
+    for (int i = 1;; ++i) {
+      for (int turn = 0; turn < turns; ++turn) {
+        policy_.launched(now_);
+      }
+      policy_.round();
+      if (policy_.finished(now_ += 50 * kUs, limits_, 1, {.contended = contended}, {}, bytes) ==
+          Advice::kMove) {
+        return i;
+      }
+    }
+  };
+  EXPECT_EQ(rounds(limits_.few, 1, false), 32);
+  EXPECT_EQ(rounds(limits_.few + 1, 1, false), 128);
+  EXPECT_EQ(rounds(limits_.few + 1, 4, false), 32) << "much to gain";
+  EXPECT_EQ(rounds(limits_.few + 1, 1, true), 32);
+}
+
+TEST_F(ZeroCopyRounds, ARoundOfSeveralObjectsIsShared) {
+  const auto rounds = [&](std::uint32_t all, int own) {
+    policy_ = {};
+    for (int i = 1;; ++i) {
+      for (int turn = 0; turn < own; ++turn) {
+        policy_.launched(now_);
+      }
+      policy_.round();
+      if (policy_.finished(now_ += 200 * kUs, limits_, all, {.turns = all}) == Advice::kMove) {
+        return i;
+      }
+    }
+  };
+  EXPECT_EQ(rounds(4, 4), 10);
+  EXPECT_EQ(rounds(8, 4), 20);
+  EXPECT_EQ(rounds(16, 4), 32);
+  EXPECT_EQ(rounds(8, 6), 14);
+}
+
+TEST_F(ZeroCopyRounds, ARoundTellsHowOftenLaunchesTookTheBytes) {
+  EXPECT_EQ(policy_.round(), 1U);
+  for (int i = 0; i < 16; ++i) {
+    policy_.launched(1000);
+  }
+  EXPECT_EQ(policy_.round(), 16U);
+  EXPECT_EQ(policy_.round(), 1U);
 }
 
 TEST_F(ZeroCopyRounds, WhatCannotMoveIsLeftAlone) {

@@ -45,7 +45,8 @@ class ZeroCopies : public ::testing::TestWithParam<bool> {
     setup.fake.movableMemory = true;
     setup.fake.zeroCopy = true;
     // However busy the machine is.
-    setup.zeroCopy.limits = {.leastRounds = kRounds, .longest = UINT64_MAX, .slack = kNeverSlow};
+    setup.zeroCopy.limits = {
+        .leastRounds = kRounds, .longest = UINT64_MAX, .slack = kNeverSlow, .few = SIZE_MAX};
     setup.zeroCopy.prompt = {.leastRounds = UINT32_MAX};
     setup.clock = [] { return std::uint64_t{1}; };
     return setup;
@@ -227,7 +228,8 @@ TEST_P(ZeroCopies, ItEndsWhereKernelsAreSlow) {
     }
     ++*fake->argument<std::uint8_t>(args, 0);
   });
-  for (int i = 0; i < 1000 && moved() == ended(); ++i) {
+  const std::uint64_t movedBefore = moved();
+  for (int i = 0; i < 1000 && moved() == movedBefore; ++i) {
     ASSERT_NO_FATAL_FAILURE(round());
   }
   slow = true;

@@ -11,12 +11,13 @@ namespace gmac {
 
 bool HotPages::mayLeave(const Object& object, const std::byte* page) const {
   const auto begin = static_cast<std::size_t>(page - object.address());
-  return object.pageRounds != nullptr && !object.sharedBySmallObjects &&
-         object.pages.size() < kMostPages && object.home == accel::Home::kDevice &&
-         object.homeDevice == 0 && object.homes.empty() && !object.striped && !object.advised &&
-         !object.spread() && object.sameAddress && object.users == Object::Users::kEverybody &&
-         !object.onlyRead && object.lent.empty() && pageBytes_ % object.blockBytes == 0 &&
-         object.mirror->chunkBytes() % pageBytes_ == 0 && begin + pageBytes_ <= object.bytes() &&
+  return object.pageRounds != nullptr && object.pageRounds->known(begin / pageBytes_) != nullptr &&
+         !object.sharedBySmallObjects && object.pages.size() < kMostPages &&
+         object.home == accel::Home::kDevice && object.homeDevice == 0 && object.homes.empty() &&
+         !object.striped && !object.advised && !object.spread() && object.sameAddress &&
+         object.users == Object::Users::kEverybody && !object.onlyRead && object.lent.empty() &&
+         pageBytes_ % object.blockBytes == 0 && object.mirror->chunkBytes() % pageBytes_ == 0 &&
+         begin + pageBytes_ <= object.bytes() &&
          object.ownAround(begin).end >= begin + pageBytes_ && object.pagesReady(begin, pageBytes_);
 }
 
@@ -29,8 +30,9 @@ std::unique_ptr<Object> HotPages::make(Object& object, const std::byte* page) co
   made->chunks.assign(made->chunks.size(), Object::Chunk::kReady);
   made->requestedBytes = pageBytes_;
   made->pagesOn = object.pagesOn;
-  made->cpuThread = object.cpuThread;
+  made->comers = object.pageRounds->known(begin / pageBytes_)->comers;
   made->whole = &object;
+  made->bindings.reserve(object.bindings.size());
   for (const Binding& binding : object.bindings) {
     ledger_.bind(*made, binding.kernel, binding.access);
   }

@@ -32,7 +32,7 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       object.readBackHook.unlink();
       continue;
     }
-    if (!waiting_.concerns(thread, object.cpuThread) || object.closing || object.inTransit() ||
+    if (!waiting_.concerns(thread, object.comers) || object.closing || object.inTransit() ||
         (object.homeDevice != 0 && !reach_) || object.home == accel::Home::kApart ||
         object.spread()) {
       continue;
@@ -74,9 +74,9 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
       noteRound();
     }
   }
-  for (Object& object : blocks_.pageRounds()) {
+  for (Object& object : blocks_.rounds()) {
     if (!stream || zeroCopy_.launchedOn(*stream)) {
-      zeroCopy_.roundOfPages(object, waiting_);
+      zeroCopy_.rounds(object, waiting_);
     }
   }
   blocks_.noteReadBacks();
@@ -165,23 +165,22 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
   round.took = zeroCopy_.roundTook(wait, now, round.contended, waiting_.beside(thread));
   Blocks::ReadBackList& objects = blocks_.readBacks();
   for (Object& object : objects) {
-    round.disturbed |= round.contended && object.cpuThread == thread;
-    if (waiting_.concerns(thread, object.cpuThread)) {
+    round.disturbed |= round.contended && object.comers.newest() == thread;
+    if (waiting_.concerns(thread, object.comers)) {
       zeroCopy_.waited(object, wait);
     }
   }
-  Blocks::RoundsList& pageRounds = blocks_.pageRounds();
-  for (auto next = pageRounds.begin(); next != pageRounds.end();) {
+  Blocks::RoundsList& rounds = blocks_.rounds();
+  for (auto next = rounds.begin(); next != rounds.end();) {
     Object& object = *next;
     ++next;
-    zeroCopy_.waitedForPages(object, waiting_, wait);
-    if (!object.pageRounds->anyTaken()) {
+    if (!zeroCopy_.waitedForRounds(object, waiting_, wait)) {
       object.roundsHook.unlink();
     }
   }
   for (;;) {
     const auto next = std::find_if(objects.begin(), objects.end(), [&](const Object& object) {
-      return object.copiedBack.opens && waiting_.concerns(thread, object.cpuThread);
+      return object.copiedBack.opens && waiting_.concerns(thread, object.comers.newest());
     });
     if (next == objects.end()) {
       break;

@@ -94,11 +94,12 @@ Object* ZeroCopy::find(const Known& known) {
 void ZeroCopy::waits(WaitingThreads& waiting) {
   const std::uint64_t thread = threadNumber();
   for (Object& object : blocks_.watchedObjects()) {
-    // (The thread that comes for the object may pause, and launch nothing either.)
+    // (The thread that comes for the object may pause, and launch nothing either; or have ended.)
     const std::optional<ConcurrentUse::Queue> queue = object.zeroCopy.queue();
-    if (!waiting.concerns(thread, object.cpuThread) ||
-        (object.cpuThread != thread && waiting.others(thread) &&
-         (!waiting.now(kOthersWaits) || (queue && !concurrent_.begunOn(*queue))))) {
+    if (!waiting.concerns(thread, object.comers.newest()) ||
+        (object.comers.newest() != thread && waiting.others(thread) &&
+         (!waiting.now(kOthersWaits) ||
+          (queue && !concurrent_.begunOn(*queue) && !waiting.now(kLongPause))))) {
       continue;
     }
     const bool idle = object.zeroCopy.waits() == ZeroCopyPolicy::Advice::kMove;
@@ -115,7 +116,7 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
 std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wait,
                                                  std::uint64_t now, bool contended,
                                                  std::size_t beside) {
-  kernels_ = {.contended = contended};
+  kernels_ = {.contended = contended, .turns = std::max(turns_, 1U)};
   streams_ = 0;
   if (!wait.begun) {
     return std::nullopt;
@@ -210,26 +211,38 @@ bool ZeroCopy::launchedOn(accel::NativeStream stream) const {
 
 void ZeroCopy::round(Object& object) {
   if (memory_ != nullptr && mayMove(object)) {
-    object.zeroCopy.round();
-    ++rounds_;
+    turns_ += object.zeroCopy.round();
   }
 }
 
-void ZeroCopy::roundOfPages(Object& object, WaitingThreads& waiting) {
+void ZeroCopy::rounds(Object& object, WaitingThreads& waiting) {
   const std::uint64_t thread = threadNumber();
+  if (!isLarge(object)) {
+    if (!hasRound(object) || object.zeroCopy.inRound() ||
+        !waiting.concerns(thread, object.comers)) {
+      return;
+    }
+    // (Where it comes once in a round, now here, now there, one copy gains little. And where calls
+    // close what has one copy, nobody would know whether such rounds are slow.)
+    if (unordered_ && memory_ != nullptr && mayMove(object) && object.zeroCopy.turns() > 1) {
+      round(object);
+    } else {
+      object.zeroCopy.passes();
+    }
+    return;
+  }
   object.pageRounds->forEachTaken([&](PageRounds::Page& page) {
-    if (!waiting.concerns(thread, page.thread)) {
+    if (!waiting.concerns(thread, page.comers)) {
       return;
     }
     if (object.pageRounds->counts(page) && mayPageMove(object, pages_.at(object, page.number))) {
       page.policy.movedBack(object.pageRounds->returnsOf(page.number));
-      page.policy.round();
-      ++rounds_;
+      turns_ += page.policy.round();
     } else {
+      page.policy.passes();
       object.pageRounds->ended(page);
     }
   });
-  object.pageRounds->counted();
 }
 
 void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
@@ -240,35 +253,46 @@ void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
   }
   // (A copy on the same queue would have told that its kernel has finished.)
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
-      finished(object.zeroCopy, wait) == ZeroCopyPolicy::Advice::kMove) {
+      finished(object.zeroCopy, wait, object.bytes()) == ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }
 }
 
-void ZeroCopy::waitedForPages(Object& object, WaitingThreads& waiting,
-                              const coherence::DeviceWait& wait) {
+bool ZeroCopy::waitedForRounds(Object& object, WaitingThreads& waiting,
+                               const coherence::DeviceWait& wait) {
   const std::uint64_t thread = threadNumber();
+  if (!isLarge(object)) {
+    if (hasRound(object) && object.zeroCopy.inRound() && waiting.concerns(thread, object.comers)) {
+      waited(object, wait);
+    }
+    return hasRound(object);
+  }
   object.pageRounds->forEachTaken([&](PageRounds::Page& page) {
-    if (!page.policy.inRound() || !waiting.concerns(thread, page.thread)) {
+    if (!page.policy.inRound() || !waiting.concerns(thread, page.comers)) {
       return;
     }
     object.pageRounds->ended(page);
-    if (finished(page.policy, wait) == ZeroCopyPolicy::Advice::kMove) {
+    if (finished(page.policy, wait, options_.pageBytes) == ZeroCopyPolicy::Advice::kMove) {
       setDue({pages_.at(object, page.number), object.number});
     }
   });
+  return object.pageRounds->anyTaken();
 }
 
-ZeroCopyPolicy::Advice ZeroCopy::finished(ZeroCopyPolicy& policy,
-                                          const coherence::DeviceWait& wait) const {
+ZeroCopyPolicy::Advice ZeroCopy::finished(ZeroCopyPolicy& policy, const coherence::DeviceWait& wait,
+                                          std::size_t bytes) const {
   return policy.finished(ledger_.times().now(), options_.limits,
-                         std::max({rounds_, static_cast<std::uint32_t>(streams_), 1U}), kernels_,
-                         queueOf(ledger_, wait));
+                         std::max({turns_, static_cast<std::uint32_t>(streams_), 1U}), kernels_,
+                         queueOf(ledger_, wait), bytes);
 }
 
 void ZeroCopy::streamDestroyed(accel::NativeStream stream) {
   const Lock lock(mutex_);
-  concurrent_.forget(ledger_.queueOf(stream));
+  const ConcurrentUse::Queue queue = ledger_.queueOf(stream);
+  concurrent_.forget(queue);
+  const auto leaves = [queue](Object& object) { object.zeroCopy.isOnNoMore(queue); };
+  std::ranges::for_each(blocks_.watchedObjects(), leaves);
+  std::ranges::for_each(blocks_.concurrentObjects(), leaves);
 }
 
 void ZeroCopy::leave(const void* address) {
@@ -276,22 +300,26 @@ void ZeroCopy::leave(const void* address) {
   {
     const Lock lock(mutex_);
     Object* const object = index_.findAllocation(address);
-    if (object == nullptr || object->closing || (!object->isZeroCopy() && object->pages.empty())) {
+    if (object == nullptr || object->closing) {
       return;
     }
-    object->advised = true;
+    object->advised |= object->isZeroCopy() || !object->pages.empty();
     if (object->isZeroCopy()) {
       known = {object->address(), object->number};
+    }
+    for (const std::unique_ptr<Object>& page : object->pages) {
+      page->advised = true;
+      setDue(*page);
     }
   }
   if (known.address != nullptr) {
     move(known);
   } else {
-    (void)joinPages(address);
+    afterWait();
   }
 }
 
-bool ZeroCopy::joinPages(const void* allocation) {
+bool ZeroCopy::joinPages() {
   // Those that stay, as there is no memory for them, are not tried again.
   std::uint64_t newest = 0;
   bool all = true;
@@ -299,10 +327,8 @@ bool ZeroCopy::joinPages(const void* allocation) {
     Known next{};
     {
       const Lock lock(mutex_);
-      const Object* const of = allocation == nullptr ? nullptr : index_.findAllocation(allocation);
       for (const Object& object : index_.all()) {
         if (object.whole != nullptr && !object.closing && object.number > newest &&
-            (allocation == nullptr || object.whole == of) &&
             (next.address == nullptr || object.number < next.number)) {
           next = {object.address(), object.number};
         }
@@ -360,17 +386,34 @@ bool ZeroCopy::joinAllIn(std::span<const coherence::DeviceRange> ranges) {
   return true;
 }
 
+void ZeroCopy::endMoves() {
+  Lock lock(mutex_);
+  while (pageMoves_ || launches_.paused()) {
+    lock.waitForChange();
+  }
+}
+
+// (A kernel that does not end may itself wait for what the program does next. From here on nobody
+// else moves a page: captureUnderWay().)
 bool ZeroCopy::keepWhole() {
+  endMoves();
+  const os::SignalsBlocked blocked;
+  bool paused = false;
   {
     Lock lock(mutex_);
-    while (pageLeaves_) {
-      lock.waitForChange();
-    }
     if (!index_.anyPages()) {
       return true;
     }
+    paused = launches_.pause(lock, kMostPauseToRecord);
   }
-  return joinPages(nullptr);
+  if (!paused) {
+    endMoves();
+    return true;
+  }
+  const bool joined = joinPages();
+  Lock lock(mutex_);
+  launches_.resume(lock);
+  return joined;
 }
 
 void ZeroCopy::moveDue() {
@@ -384,9 +427,10 @@ void ZeroCopy::moveDue() {
       Lock lock(mutex_);
       std::erase_if(moves_, [this](const Known& known) { return find(known) == nullptr; });
       // Nobody waits for a thread that holds the object, such as for a read from a pipe, nor for
-      // long for a kernel, which might itself wait for what the program does next.
+      // long for a kernel, which might itself wait for what the program does next, as other
+      // threads' kernels might do that are launched meanwhile.
       auto found = firstFree();
-      if (found != moves_.end() && !paused && !ledger_.quiet()) {
+      if (found != moves_.end() && !paused && (!ledger_.quiet() || coherence::openWaits())) {
         if (!pause(lock)) {
           return;
         }
@@ -417,6 +461,10 @@ std::vector<ZeroCopy::Known>::iterator ZeroCopy::firstFree() {
     const Object* const object = find(known);
     if (object == nullptr) {
       return true;
+    }
+    const bool page = isLarge(*object) || object->whole != nullptr;
+    if (page && coherence::captureUnderWay()) {
+      return false;
     }
     // (Of a large object, the page.)
     const BlockRange blocks =
@@ -481,12 +529,13 @@ Object* ZeroCopy::settled(const Known& known, bool toCpu, std::unique_ptr<Object
   }
   waits_.forEveryUse(lock);
   if (!isLarge(*object)) {
+    pageMoves_ = object->whole != nullptr;
     return object;
   }
   try {
     if (!object->closing && mayPageMove(*object, known.address)) {
       *page = pages_.make(*object, known.address);
-      pageLeaves_ = true;
+      pageMoves_ = true;
       return object;
     }
   } catch (const std::bad_alloc&) {
@@ -501,7 +550,7 @@ void ZeroCopy::moveMemory(Object& object, std::unique_ptr<Object> page) {
   Object& moves = page != nullptr ? *page : object;
   const Status moved = toCpu ? this->toCpu(moves) : toDevice(moves);
   const Lock lock(mutex_);
-  object.moving = object.allocation().moving = pageLeaves_ = false;
+  object.moving = object.allocation().moving = pageMoves_ = false;
   if (moved.ok()) {
     this->moved(page != nullptr ? pages_.leaves(std::move(page)) : object,
                 toCpu ? accel::Home::kMirror : accel::Home::kDevice);

@@ -61,7 +61,7 @@ class ZeroCopy {
   }
   // The program begins to wait. Under the lock.
   void waitBegins() {
-    rounds_ = 0;
+    turns_ = 0;
     if (promptWaits_.on()) {
       promptWaits_.waits(ledger_.times().now());
     }
@@ -72,8 +72,9 @@ class ZeroCopy {
   bool launchedOn(accel::NativeStream stream) const;
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
-  // The same for the pages of a large object of which a round is under way that concerns the wait.
-  void roundOfPages(Object& object, WaitingThreads& waiting);
+  // The same where a launch has taken what the CPU came for, if that concerns the wait: of a large
+  // object for its pages.
+  void rounds(Object& object, WaitingThreads& waiting);
   // What the program has waited for with success took from its first launch on: so long, by the
   // clock's `now`. `contended`: other threads wait, too; `beside`: so many of them have waited
   // since this one waited before. Under the lock.
@@ -88,8 +89,8 @@ class ZeroCopy {
   };
   // The program has waited with success, perhaps for what round() told of. Under the lock.
   void waited(Object& object, const coherence::DeviceWait& wait);
-  // The same after roundOfPages().
-  void waitedForPages(Object& object, WaitingThreads& waiting, const coherence::DeviceWait& wait);
+  // The same after rounds(). Whether others are under way.
+  bool waitedForRounds(Object& object, WaitingThreads& waiting, const coherence::DeviceWait& wait);
   // The same for all that the CPU and kernels use at once. What may be used so is from now on.
   void waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round);
   // The application has destroyed a stream. Not under the lock.
@@ -108,8 +109,11 @@ class ZeroCopy {
   }
   // Whether none of the ranges has such parts. Not under the lock.
   bool areWhole(std::span<const coherence::DeviceRange> ranges);
-  // The same of all pages: the program records such work, which runs later
-  // (coherence::captureUnderWay(), coherence::recorded()).
+  // No page is on its way to become an object of its own, nor will be while the program records
+  // work (coherence::recorded(), captureUnderWay()); nor on its way back.
+  void endMoves();
+  // That, and all pages are part of their allocations again, if what runs ends within
+  // kMostPauseToRecord. False: one cannot move back. Not under the lock.
   bool keepWhole();
   // The program has waited for device work.
   void afterWait() {
@@ -124,9 +128,12 @@ class ZeroCopy {
   // as long as kMostPause at most; after twice as many where that fails.
   static constexpr std::uint32_t kLeastBusyWaits = 8;
   static constexpr std::uint32_t kMostBusyWaits = 4096;
-  static constexpr std::uint64_t kMostPause = 200'000;  // nanoseconds
+  static constexpr std::uint64_t kMostPause = 200'000;            // nanoseconds
+  static constexpr std::uint64_t kMostPauseToRecord = 2'000'000;  // nanoseconds
   // So many waits of other threads say as much as one of the thread that comes for an object.
   static constexpr std::uint64_t kOthersWaits = 32;
+  // And so many where that one's stream has no work: it pauses, or has ended.
+  static constexpr std::uint64_t kLongPause = 64 * kOthersWaits;
 
   // An object while the lock is free: its number tells whether it is still the same.
   struct Known {
@@ -137,8 +144,13 @@ class ZeroCopy {
   bool mayMove(const Object& object) const;
   // Whether it moves page by page, and a page may.
   static bool isLarge(const Object& object) { return object.pageRounds != nullptr; }
+  // Of a small one: whether a launch has taken what the CPU came for.
+  static bool hasRound(const Object& object) {
+    return !object.isZeroCopy() && object.zeroCopy.taken();
+  }
   bool mayPageMove(const Object& object, const std::byte* page) const;
-  ZeroCopyPolicy::Advice finished(ZeroCopyPolicy& policy, const coherence::DeviceWait& wait) const;
+  ZeroCopyPolicy::Advice finished(ZeroCopyPolicy& policy, const coherence::DeviceWait& wait,
+                                  std::size_t bytes) const;
   void setDue(const Object& object) { setDue({object.address(), object.number}); }
   void setDue(const Known& known);
   Object* find(const Known& known);
@@ -156,8 +168,8 @@ class ZeroCopy {
   // none.
   Known pageAcross(std::span<const coherence::DeviceRange> ranges);
   [[gnu::cold, gnu::noinline]] bool joinAllIn(std::span<const coherence::DeviceRange> ranges);
-  // Of pages in an allocation, or in all of them (NULL): moves them back.
-  bool joinPages(const void* allocation);
+  // Moves all pages back. False: one cannot.
+  bool joinPages();
   Status copy(Object& object, bool toCpu);
   Status toCpu(Object& object);
   Status toDevice(Object& object);
@@ -177,9 +189,9 @@ class ZeroCopy {
   const bool unordered_;
   const ZeroCopyOptions options_;
   HotPages pages_;
-  bool pageLeaves_ = false;  // its memory is moving
+  bool pageMoves_ = false;  // its memory
   std::vector<Known> moves_;
-  std::uint32_t rounds_ = 0;     // of objects at the newest wait
+  std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait
   KernelTimes kernels_;          // by the newest wait's end
   std::size_t streams_ = 0;      // on which there was work before the newest wait ended
   std::uint32_t busyWaits_ = 0;  // after which something was to move, while work was in flight
