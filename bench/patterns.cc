@@ -267,6 +267,26 @@ Round pooled(PatternMemory& memory, const json& parameters) {
   };
 }
 
+// {times, words, bytes}: the CPU stores each of an object's words before a call of its own.
+Round inTurn(PatternMemory& memory, const json& parameters) {
+  const std::size_t times = parameters["times"];
+  const std::size_t words = parameters["words"];
+  auto data = std::make_shared<Data>(memory, 1, parameters["bytes"]);
+  return [=, &memory] {
+    const std::size_t step = data->bytes() / words;
+    for (std::size_t time = 0; time < times; ++time) {
+      for (std::size_t word = 0; word < words; ++word) {
+        store((*data)[0] + word * step);
+        memory.launch((*data)[0] + word * step, kPage);
+      }
+      memory.sync();
+      for (std::size_t word = 0; word < words; ++word) {
+        load((*data)[0] + word * step);
+      }
+    }
+  };
+}
+
 // {times, bytes}: the CPU writes one half of an object while a kernel works on the other.
 Round halves(PatternMemory& memory, const json& parameters) {
   const std::size_t times = parameters["times"];
@@ -520,7 +540,7 @@ const std::map<std::string, MakeRound>& makers() {
       {"filled", &filled},           {"growing", &growing},     {"sizes", &sizes},
       {"shortLives", &shortLives},   {"oneOfMany", &oneOfMany}, {"sparse", &sparse},
       {"alternating", &alternating}, {"pipeline", &pipeline},   {"allOfMany", &allOfMany},
-      {"pooled", &pooled},           {"halves", &halves},
+      {"pooled", &pooled},           {"halves", &halves},       {"inTurn", &inTurn},
   };
   return kMakers;
 }
@@ -601,6 +621,9 @@ std::vector<Pattern> patterns(bool cuda) {
        {{"pattern", "sparse"}, {"bytes", 4 * kMiB}, {"times", cuda ? 200 : 20}, {"reads", 1}}});
   all.push_back({"four words of a pool of 64 MiB, a call each",
                  {{"pattern", "pooled"}, {"times", cuda ? 100 : 10}, {"words", 4}}});
+  all.push_back(
+      {"16 words of 1 MiB, each before a call of its own",
+       {{"pattern", "inTurn"}, {"times", cuda ? 100 : 5}, {"words", 16}, {"bytes", kMiB}}});
   all.push_back({"the CPU on one half of 2 MiB, a kernel on the other",
                  {{"pattern", "halves"}, {"times", cuda ? 200 : 20}, {"bytes", 2 * kMiB}}});
   all.push_back({"two threads that write a block in turns", {{"pattern", "alternating"}}});
