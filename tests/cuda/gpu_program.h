@@ -5,8 +5,11 @@
 #define GMAC_TESTS_CUDA_GPU_PROGRAM_H_
 
 #include <cuda_runtime.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 namespace gmac::gpu_program {
@@ -45,6 +48,39 @@ void expectEqual(const Seen& seen, const Expected& expected, const char* what, i
     if (!(condition))                                                                              \
       throw ::gmac::gpu_program::Failed{"line " + std::to_string(__LINE__) + ": not " #condition}; \
   } while (false)
+
+// One case of a program.
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+// Runs the case that the command line names. The program's exit status: 0, 1 after saying what
+// failed, or `noDevice` where there is no GPU. A case that takes longer than `seconds` is ended,
+// and says so by its signal.
+template <std::size_t N>
+int runCase(const Case (&cases)[N], int count, char** words, int noDevice, unsigned seconds) {
+  int devices = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&devices);
+      error != cudaSuccess || devices == 0) {
+    std::printf("needs an NVIDIA GPU: %s\n", cudaGetErrorString(error));
+    return noDevice;
+  }
+  alarm(seconds);
+  for (const Case& one : cases) {
+    if (count != 2 || std::strcmp(one.name, words[1]) != 0) continue;
+    try {
+      one.run();
+      std::printf("%s: passed\n", one.name);
+      return 0;
+    } catch (const Failed& failed) {
+      std::printf("%s: FAILED: %s\n", one.name, failed.what.c_str());
+      return 1;
+    }
+  }
+  std::printf("usage: %s CASE\n", words[0]);
+  return 2;
+}
 
 struct Stream {
   Stream() { CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)); }

@@ -5,7 +5,6 @@
 // and ends with 1, or with GMAC_MANAGED_NO_DEVICE. It must also pass with real managed memory: it
 // expects only what programs may expect.
 #include <cuda_runtime.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -829,10 +828,6 @@ void keepsArgumentsInManagedMemory() {
   CHECK(cudaFree(arguments));
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
 #define CASE(name) {#name, name},
 #define NAMED(name) {GMAC_TEXT(name), name},
 #define GMAC_TEXT(name) GMAC_TEXT_(name)
@@ -842,25 +837,5 @@ const Case kCases[] = {GMAC_MANAGED_CASES(CASE) NAMED(GMAC_MANAGED_ARGUMENTS)};
 }  // namespace
 
 int main(int count, char** words) {
-  int devices = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&devices);
-      error != cudaSuccess || devices == 0) {
-    std::printf("needs an NVIDIA GPU: %s\n", cudaGetErrorString(error));
-    return GMAC_MANAGED_NO_DEVICE;
-  }
-  // A case that hangs is ended, and says so by its signal.
-  alarm(30);
-  for (const Case& one : kCases) {
-    if (count != 2 || std::strcmp(one.name, words[1]) != 0) continue;
-    try {
-      one.run();
-      std::printf("%s: passed\n", one.name);
-      return 0;
-    } catch (const Failed& failed) {
-      std::printf("%s: FAILED: %s\n", one.name, failed.what.c_str());
-      return 1;
-    }
-  }
-  std::printf("usage: managed_program CASE\n");
-  return 2;
+  return runCase(kCases, count, words, GMAC_MANAGED_NO_DEVICE, 30);
 }

@@ -6,7 +6,6 @@
 // runtime, and compares every byte. pool_program CASE ends with status 0, or reports the failure
 // and ends with 1, or with GMAC_MANAGED_NO_DEVICE. It must also pass with real managed memory.
 #include <cuda_runtime.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -376,7 +375,23 @@ void readsByTextures() {
   CHECK(cudaDestroyTextureObject(texture));
 }
 
-// What is captured, and what a node of it copies, runs again after the page has been used.
+// Runs a graph again and again, with uses of the page between; `expect` does the same to what the
+// pool should hold.
+void replay(Pool& pool, cudaGraph_t graph, const std::function<void()>& expect, int line) {
+  const Stream stream;
+  cudaGraphExec_t executable = nullptr;
+  CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  for (int i = 0; i < 4; ++i) {
+    CHECK(cudaGraphLaunch(executable, stream));
+    stream.wait();
+    expect();
+    pool.compare(line);
+    pool.use(100);
+  }
+  CHECK(cudaGraphExecDestroy(executable));
+  CHECK(cudaGraphDestroy(graph));
+}
+
 void replaysCapturedCopies() {
   Pool pool;
   const Stream stream;
@@ -389,24 +404,16 @@ void replaysCapturedCopies() {
                           shape.width, shape.rows, cudaMemcpyDefault, stream));
   CHECK(cudaMemsetAsync(pool.data + kHotEnd - 1000, 7, 2000, stream));
   CHECK(cudaStreamEndCapture(stream, &graph));
-  cudaGraphExec_t executable = nullptr;
-  CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  for (int i = 0; i < 4; ++i) {
-    CHECK(cudaGraphLaunch(executable, stream));
-    stream.wait();
+  const auto expect = [&] {
     std::memcpy(pool.expected.data() + kFar, pool.expected.data() + begin, kMost);
     moveRows(pool.expected.data() + begin + 100, pool.expected.data() + kFar, shape);
     std::memset(pool.expected.data() + kHotEnd - 1000, 7, 2000);
-    pool.compare(__LINE__);
-    pool.use(100);
-  }
-  CHECK(cudaGraphExecDestroy(executable));
-  CHECK(cudaGraphDestroy(graph));
+  };
+  replay(pool, graph, expect, __LINE__);
 }
 
 void buildsGraphsOfCopies() {
   Pool pool;
-  const Stream stream;
   const std::size_t begin = kHot - kMiB;
   cudaGraph_t graph = nullptr;
   CHECK(cudaGraphCreate(&graph, 0));
@@ -422,22 +429,15 @@ void buildsGraphsOfCopies() {
   fill.height = 9;
   cudaGraphNode_t filled = nullptr;
   CHECK(cudaGraphAddMemsetNode(&filled, graph, &copy, 1, &fill));
-  cudaGraphExec_t executable = nullptr;
-  CHECK(cudaGraphInstantiate(&executable, graph, 0));
-  for (int i = 0; i < 4; ++i) {
-    CHECK(cudaGraphLaunch(executable, stream));
-    stream.wait();
+  const auto expect = [&] {
     std::memcpy(pool.expected.data() + kFar, pool.expected.data() + begin, kMost);
     for (std::size_t y = 0; y < fill.height; ++y) {
       for (std::size_t x = 0; x < fill.width; ++x) {
         std::memcpy(pool.expected.data() + kHotEnd - 4 * 4096 + y * 4096 + x * 4, &fill.value, 4);
       }
     }
-    pool.compare(__LINE__);
-    pool.use(100);
-  }
-  CHECK(cudaGraphExecDestroy(executable));
-  CHECK(cudaGraphDestroy(graph));
+  };
+  replay(pool, graph, expect, __LINE__);
 }
 
 void copiesBatches() {
@@ -489,35 +489,11 @@ void advisesAndPrefetches() {
   }
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
 #define CASE(name) {#name, name},
 const Case kCases[] = {GMAC_POOL_CASES(CASE)};
 
 }  // namespace
 
 int main(int count, char** words) {
-  int devices = 0;
-  if (const cudaError_t error = cudaGetDeviceCount(&devices);
-      error != cudaSuccess || devices == 0) {
-    std::printf("needs an NVIDIA GPU: %s\n", cudaGetErrorString(error));
-    return GMAC_MANAGED_NO_DEVICE;
-  }
-  // A case that hangs is ended, and says so by its signal.
-  alarm(60);
-  for (const Case& one : kCases) {
-    if (count != 2 || std::strcmp(one.name, words[1]) != 0) continue;
-    try {
-      one.run();
-      std::printf("%s: passed\n", one.name);
-      return 0;
-    } catch (const Failed& failed) {
-      std::printf("%s: FAILED: %s\n", one.name, failed.what.c_str());
-      return 1;
-    }
-  }
-  std::printf("usage: pool_program CASE\n");
-  return 2;
+  return runCase(kCases, count, words, GMAC_MANAGED_NO_DEVICE, 60);
 }
