@@ -74,7 +74,7 @@ class ZeroCopyPolicy {
   static constexpr std::uint32_t kMostRoundless = 32;
   static constexpr std::uint32_t kMostWrong = 20;
   static constexpr std::uint32_t kFew = 4;
-  static constexpr std::uint32_t kManyTurns = 4;
+  static constexpr std::uint32_t kManyTurns = 2;
   static constexpr std::uint32_t kMany = 4;
 
   // A launch takes the bytes that the CPU came for.

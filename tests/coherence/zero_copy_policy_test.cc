@@ -369,7 +369,7 @@ TEST_F(ZeroCopyRounds, WhatHasTakenAsLongAsMovesTakeMovesSooner) {
   moves(false);
   EXPECT_EQ(rounds(4, 290 * kUs), 32) << "8 ms, but a quarter of 128 rounds";
   policy_ = {};
-  EXPECT_EQ(rounds(3, 130 * kUs), 32);
+  EXPECT_EQ(rounds(1, 130 * kUs), 32);
 }
 
 TEST_F(ZeroCopyRounds, ManyBytesNeedMoreRounds) {
@@ -388,7 +388,7 @@ TEST_F(ZeroCopyRounds, ManyBytesNeedMoreRounds) {
   };
   EXPECT_EQ(rounds(limits_.few, 1, false), 32);
   EXPECT_EQ(rounds(limits_.few + 1, 1, false), 128);
-  EXPECT_EQ(rounds(limits_.few + 1, 4, false), 32) << "much to gain";
+  EXPECT_EQ(rounds(limits_.few + 1, 2, false), 32) << "much to gain";
   EXPECT_EQ(rounds(limits_.few + 1, 1, true), 32);
 }
 

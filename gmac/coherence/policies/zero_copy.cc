@@ -26,6 +26,11 @@ std::optional<ConcurrentUse::Queue> queueOf(const Ledger& ledger,
   return wait.stream ? std::optional(ledger.queueOf(*wait.stream)) : std::nullopt;
 }
 
+// (Of small objects together, a kernel reads a few.)
+std::size_t kernelsMayRead(const Object& object) {
+  return object.sharedBySmallObjects ? 0 : object.bytes();
+}
+
 }  // namespace
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
@@ -253,7 +258,7 @@ void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
   }
   // (A copy on the same queue would have told that its kernel has finished.)
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
-      finished(object.zeroCopy, wait, object.bytes()) == ZeroCopyPolicy::Advice::kMove) {
+      finished(object.zeroCopy, wait, kernelsMayRead(object)) == ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
   }
 }
