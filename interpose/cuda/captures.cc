@@ -2,8 +2,8 @@
 //
 // Where a capture begins and ends. An event cannot be recorded then as at other times: what was
 // launched before without a mark gets one, and meanwhile each launch is marked at once. Copies and
-// fills that are captured name ranges: no page of an object has one copy until the end, nor ever
-// again where there was one (coherently()).
+// fills that are captured name ranges: no page of an object gets one copy until the end, nor ever
+// again where there was one (coherently()); those that have one are taken back (keepWhole()).
 #include <cuda.h>
 
 #include "interpose/cuda/call.h"

@@ -73,7 +73,7 @@ class ManagedProgram : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(ManagedProgram, PassesWithTheDevicesOwnManagedMemory) {
-  if (!hasManagedMemory_) GTEST_SKIP() << "the device has no managed memory";
+  if (!hasManagedMemory_) GTEST_SKIP() << "needs an NVIDIA GPU with managed memory";
   const ProgramEnd plain = run("", "managed_program", GetParam());
   EXPECT_EQ(plain.exitStatus, 0) << describe(plain);
 }
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, ManagedProgram,
 class PoolProgram : public ManagedProgram {};
 
 TEST_P(PoolProgram, PassesWithTheDevicesOwnManagedMemory) {
-  if (!hasManagedMemory_) GTEST_SKIP() << "the device has no managed memory";
+  if (!hasManagedMemory_) GTEST_SKIP() << "needs an NVIDIA GPU with managed memory";
   const ProgramEnd plain = run("", "pool_program", GetParam());
   EXPECT_EQ(plain.exitStatus, 0) << describe(plain);
 }

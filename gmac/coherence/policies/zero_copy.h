@@ -96,8 +96,8 @@ class ZeroCopy {
   // The application has destroyed a stream. Not under the lock.
   void streamDestroyed(accel::NativeStream stream);
   // The program is about to choose the object's device: an object with one copy is on the
-  // accelerator again, for good, once all work so far has ended, and so are an object's pages.
-  // Blocks. Not under the lock.
+  // accelerator again, for good, once all work so far has ended; it blocks until then. So are an
+  // object's pages, after a wait that finds nothing in flight. Not under the lock.
   void leave(const void* address);
   // The program is about to submit work that names these ranges. The driver copies and fills no
   // range of which a part is a page with one copy and a part is not: such pages are part of their
