@@ -48,6 +48,14 @@ class ShortList {
     std::rotate(values_.data() + place, values_.data() + count_ - 1, values_.data() + count_);
   }
   void dropLast() { --count_; }
+  // Those for which the predicate holds.
+  template <typename Predicate>
+  ShortList where(Predicate predicate) const {
+    ShortList some;
+    std::for_each(begin(), end(),
+                  [&](const Value& value) { predicate(value) ? some.add(value) : void(); });
+    return some;
+  }
 
  private:
   union {

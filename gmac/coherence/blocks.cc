@@ -44,7 +44,7 @@ void Blocks::add(Object& object, const Object* before) {
 // The pages have their protections already.
 void Blocks::reopen(Object& object, const Object& before) {
   if (object.isZeroCopy()) {
-    const ReadBackPolicy readBack = object.readBack;
+    const ReadBackPlaces readBack = object.readBack;
     zeroCopyChanged(object);
     object.readBack = readBack;
     for (BlockIndex i{0}; before.keptOpen && i < object.all().end; i = i + 1) {
@@ -113,7 +113,7 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     object.windows.outgrown(index);
   }
   if (before == State::kInvalid) {
-    object.copiedBack = {};
+    object.copiedBack.drop(object.bytesOf(index));
   } else if (next == State::kInvalid) {
     object.readBack.closed(index);
     if (object.readBack.repeats()) {
@@ -121,7 +121,7 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
         readBacks_.push_back(object);
         anyReadBacks_.store(true, std::memory_order_relaxed);
       }
-      if (object.isZeroCopy() && index == object.readBack.block()) {
+      if (object.isZeroCopy() && index == object.readBack.first().block()) {
         object.zeroCopy.launched(ledger_.times().now());
       }
     }
@@ -306,7 +306,7 @@ void Blocks::zeroCopyChanged(Object& object) {
   }
   object.zeroSince.reset();
   object.readBackHook.unlink();
-  object.readBack = object.isZeroCopy() ? ReadBackPolicy::ofOneCopy() : ReadBackPolicy();
+  object.readBack = object.isZeroCopy() ? ReadBackPlaces::ofOneCopy() : ReadBackPlaces();
   object.copiedBack = {};
   object.watchHook.unlink();
   if (object.isZeroCopy()) {

@@ -75,8 +75,9 @@ class Blocks {
   // kDone and kOpened they are usable; the protection of other blocks may be stricter than their
   // states after a failure.
   Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
-  // Opens the bytes that were copied back ahead (Object::copiedBack), if the copy is complete and
-  // still valid. May let the lock go. A hint: after a failure the access does the work.
+  // Opens bytes that were copied back ahead, one part of them (Object::copiedBack), if the copy is
+  // complete and still valid. May let the lock go. A hint: after a failure the access does the
+  // work.
   void openCopiedBack(Lock& lock, Object& object);
   // From now on open() opens the whole of an Invalid block instead of a window of it, which takes
   // fewer mappings. False: it would have opened the whole anyway.
@@ -152,7 +153,13 @@ class Blocks {
   // Whether a wait would find such bytes closed.
   bool readsBack() const {
     return std::any_of(readBacks_.begin(), readBacks_.end(), [](const Object& object) {
-      return object.readBack.guesses() && object[object.readBack.block()].state == State::kInvalid;
+      const ReadBackPlaces& places = object.readBack;
+      for (std::size_t i = 0; i < places.size(); ++i) {
+        if (places[i].guesses() && object[places[i].block()].state == State::kInvalid) {
+          return true;
+        }
+      }
+      return false;
     });
   }
   void noteReadBacks() {
@@ -256,7 +263,9 @@ class Blocks {
   using Runs = ShortList<BlockRange, kMostRuns>;
   Runs runsAround(Object& object, BlockIndex index, BlockRange range) const;
   Status copyOut(const Free& free, Object& object, const Runs& runs, accel::Ticket after);
+  bool copiedAhead(const Object& object, ByteRange bytes) const;
   bool isCopiedBack(const Object& object, ByteRange bytes) const;
+  void openPart(Lock& lock, Object& object, std::size_t place);
   bool canClear(const Object& object, ByteRange bytes) const;
   Status copyOut(const Free& free, Object& object, ByteRange bytes, accel::Ticket after);
   Status queueFetch(Object& object, ByteRange bytes, accel::Ticket after, accel::Ticket* last);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -28,7 +29,7 @@
 #include "gmac/coherence/guest_policy.h"
 #include "gmac/coherence/lone_worker.h"
 #include "gmac/coherence/page_rounds.h"
-#include "gmac/coherence/read_back_policy.h"
+#include "gmac/coherence/read_back_places.h"
 #include "gmac/coherence/read_runs.h"
 #include "gmac/coherence/window_policy.h"
 #include "gmac/coherence/zero_copy_policy.h"
@@ -409,15 +410,40 @@ class Object : public DeviceUses,
   DenseUse denseUse;
 
   // ---- copies ahead of the CPU's next reads ----
-  ReadBackPolicy readBack;
-  // Bytes of an Invalid block that were copied ahead: once the ticket has finished, the CPU's pages
-  // have them as those writers left them. Empty: none.
+  ReadBackPlaces readBack;
+  // Bytes of Invalid blocks that were copied ahead, by place: once the ticket has finished, the
+  // CPU's pages have them as those writers left them.
   struct ReadBack {
-    ByteRange bytes;
+    struct Part {
+      ByteRange bytes;     // empty: none
+      bool opens = false;  // the end of the wait opens them, for writing or for reading
+      bool write = false;
+    };
+    std::array<Part, ReadBackPlaces::kMost> parts;
     Writers writers;
     accel::Ticket ticket;
-    bool opens = false;  // the end of the wait opens them, for writing or for reading
-    bool write = false;
+    std::size_t count() const {
+      return static_cast<std::size_t>(std::count_if(
+          parts.begin(), parts.end(), [](const Part& part) { return !part.bytes.empty(); }));
+    }
+    bool any() const { return count() != 0; }
+    std::size_t bytes() const {
+      return std::accumulate(
+          parts.begin(), parts.end(), std::size_t{0},
+          [](std::size_t sum, const Part& part) { return sum + part.bytes.length(); });
+    }
+    bool opens() const {
+      return std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.opens; });
+    }
+    bool has(ByteRange bytes) const {
+      return std::any_of(parts.begin(), parts.end(),
+                         [bytes](const Part& part) { return part.bytes.contains(bytes); });
+    }
+    void drop(ByteRange block) {
+      for (Part& part : parts) {
+        part = part.bytes.overlaps(block) ? Part{} : part;
+      }
+    }
   };
   ReadBack copiedBack;
   using ReadBackHook = boost::intrusive::list_member_hook<

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <utility>
 
 #include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
@@ -74,11 +75,14 @@ Status Blocks::copyOut(const Free& free, Object& object, const Runs& runs, accel
   return queued.ok() ? copied : queued;
 }
 
-// Whether bytes have been copied ahead, and nothing may have written the accelerator's since.
+// Whether a copy of bytes was made ahead, and nothing may have written the accelerator's since.
+bool Blocks::copiedAhead(const Object& object, ByteRange bytes) const {
+  return object.copiedBack.has(bytes) && object.copiedBack.writers == ledger_.newestWriters(object);
+}
+
+// And whether it has arrived.
 bool Blocks::isCopiedBack(const Object& object, ByteRange bytes) const {
-  const Object::ReadBack& copy = object.copiedBack;
-  return copy.bytes.contains(bytes) && copy.writers == ledger_.newestWriters(object) &&
-         accelerator_.done(copy.ticket) &&
+  return copiedAhead(object, bytes) && accelerator_.done(object.copiedBack.ticket) &&
          (!object.isZeroCopy() || (ledger_.writersDone(object) && ledger_.readersDone(object)));
 }
 
@@ -105,8 +109,16 @@ void Blocks::comes(Object& object, std::size_t offset) {
 }
 
 void Blocks::openCopiedBack(Lock& lock, Object& object) {
-  const Object::ReadBack copy = object.copiedBack;
-  object.copiedBack.opens = false;
+  for (std::size_t place = 0; place < object.readBack.size(); ++place) {
+    if (std::exchange(object.copiedBack.parts[place].opens, false)) {
+      openPart(lock, object, place);
+      return;
+    }
+  }
+}
+
+void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
+  const Object::ReadBack::Part copy = object.copiedBack.parts[place];
   const BlockIndex index{copy.bytes.begin / object.blockBytes};
   if (copy.bytes.empty() || object.closing || object.inTransit() || lock.callsWait() ||
       ledger_.submissionElsewhere() || object[index].state != State::kInvalid ||
@@ -128,7 +140,7 @@ void Blocks::openCopiedBack(Lock& lock, Object& object) {
     object.writable(index).window = static_cast<std::uint32_t>(
         (copy.bytes.begin - object.offsetOf(index)) / object.windowBytes);
   }
-  object.readBack.opened();
+  object.readBack.opened(place);
   comes(object, copy.bytes.begin);
   (void)openPages(lock, object, {index, index + 1}, next);
 }
@@ -330,7 +342,8 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
   }
   if (block.state == State::kInvalid) {
     object.comers.comes(threadNumber());
-    object.readBack.fetched(index, isPart(next) ? object.windowOf(index) : object.bytesOf(index));
+    const ByteRange opened = isPart(next) ? object.windowOf(index) : object.bytesOf(index);
+    object.readBack.fetched(index, opened, object.isZeroCopy() || copiedAhead(object, opened));
     comes(object, bytes.begin);
   }
   if (around.end - around.begin > 1) {

@@ -33,7 +33,7 @@ class PageRounds {
  public:
   static constexpr std::size_t kMost = 64;
   static constexpr std::uint8_t kPatience = 8;
-  static constexpr std::size_t kMostDense = 4;  // pages' bytes
+  static constexpr std::size_t kMostDense = 5;  // pages' bytes, with those that are read ahead
 
   struct Page {
     std::size_t number = SIZE_MAX;  // its offset in pages; SIZE_MAX: none

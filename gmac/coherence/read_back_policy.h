@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which bytes of an object the CPU is about to read again.
+// Which bytes of a block the CPU is about to read again (of which blocks: read_back_places.h).
 //
 // A program that launches a kernel, waits, and looks at the same few bytes, again and again, meets
 // a fault and a copy after each wait. The bytes can be copied right after the kernel instead, while
-// the program waits for it, and be opened at the end of the wait. So each object learns from its
-// rounds, which end when a call takes what the CPU had:
+// the program waits for it, and be opened at the end of the wait. So this learns from the rounds of
+// a block, which end when a call takes what the CPU had:
 //
 //  - The first bytes that were fetched in a round are its bytes. After two rounds with the same
 //    bytes they are read back at each wait.
@@ -34,7 +34,7 @@
 
 namespace gmac {
 
-// Of one object; guarded like that. Constant time, allocates nothing.
+// Of one block at a time; guarded like its object. Constant time, allocates nothing.
 class ReadBackPolicy {
  public:
   // Larger copies gain little by an early start.
@@ -73,12 +73,16 @@ class ReadBackPolicy {
     bool open = true;
   };
 
-  // The CPU has fetched bytes of a block that was Invalid; has written a block.
-  void fetched(BlockIndex block, ByteRange bytes) {
+  // The CPU has fetched bytes of a block that was Invalid; has written a block. `good`: if they
+  // were copied ahead, no call has written them since.
+  void fetched(BlockIndex block, ByteRange bytes, bool good = true) {
     if (inRound_) {
       return;
     }
     inRound_ = true;
+    if (copied_ && !good) {
+      wasWrong();
+    }
     if (block != block_ || bytes != bytes_) {
       if (copied_) {
         wasWrong();
@@ -91,6 +95,14 @@ class ReadBackPolicy {
       mostUnchecked_ = std::min(2 * mostUnchecked_ + 1, limit_);
     }
     copied_ = wrote_ = false;
+  }
+  // The CPU has not come for long: the next round is the first one, perhaps of another block.
+  void restart() {
+    if (copied_) {
+      wasWrong();
+    }
+    inRound_ = false;
+    equalRounds_ = 0;
   }
   void wrote(BlockIndex block) { wrote_ = wrote_ || block == block_; }
   // Bytes that were opened ahead, as guess() said, count for this round.
@@ -110,8 +122,9 @@ class ReadBackPolicy {
   // Whether the CPU comes for the same bytes again and again; and whether guesses are made.
   bool repeats() const { return equalRounds_ >= (kLeastRounds << wrongGuesses_); }
   bool guesses() const { return repeats() && bytes_.length() <= mostBytes_; }
-  // The block of these bytes.
+  // The block of these bytes; whether it is this one.
   BlockIndex block() const { return block_; }
+  bool isFor(BlockIndex block) const { return block == block_ && !bytes_.empty(); }
   ByteRange bytes() const { return bytes_; }
   // The program waits, and the block is Invalid: what to copy. No call has been made since if the
   // last copy is still good: then nobody asks.
@@ -128,6 +141,8 @@ class ReadBackPolicy {
     unchecked_ = check ? 0 : unchecked_ + 1;
     return Guess{.block = block_, .bytes = bytes_, .write = writes_, .open = !check};
   }
+  // They could not be copied.
+  void notCopied() { copied_ = false; }
 
  private:
   static constexpr std::uint32_t kLeastRounds = 2;

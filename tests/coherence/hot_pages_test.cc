@@ -201,7 +201,7 @@ TEST_P(HotPagesOf, TheCpuMayComeForThemInAnyOrder) {
 
 // All of a few pages may be used by the CPU; of an object that it uses as a whole none moves.
 TEST_P(HotPagesOf, TheyStayWhereTheCpuUsesAllOfMany) {
-  for (const std::size_t pages : {5, 4}) {
+  for (const std::size_t pages : {6, 4}) {
     const std::uint64_t before = moved();
     for (int i = 0; i < 30; ++i) {
       machine_->call(bump_, {pool_ + 2 * kHot});

@@ -92,16 +92,16 @@ TEST_F(PageRoundsOf, WhereTheCpuIsGivenMuchOnlySparsePagesCount) {
   ASSERT_TRUE(round(3, kPage / 2));
   ASSERT_TRUE(round(4, kPage / 2));
   EXPECT_FALSE(taken(5 * kPage - kWindow)) << "the round has begun";
-  ASSERT_FALSE(taken(7 * kPage, 7 * kPage / 2 - kWindow)) << "nobody came";
+  ASSERT_FALSE(taken(7 * kPage, 9 * kPage / 2 - kWindow)) << "nobody came";
   EXPECT_TRUE(counts(3));
   EXPECT_TRUE(counts(4));
   ASSERT_FALSE(taken(9 * kPage));
   EXPECT_TRUE(counts(3));
-  EXPECT_FALSE(counts(4)) << "more than four pages, and more than half of this one";
+  EXPECT_FALSE(counts(4)) << "more than five pages, and more than half of this one";
   // The next round begins anew.
   endAll();
   ASSERT_TRUE(round(4, kPage));
-  ASSERT_FALSE(taken(7 * kPage, 3 * kPage));
+  ASSERT_FALSE(taken(7 * kPage, 4 * kPage));
   EXPECT_TRUE(counts(4));
   // Whatever other threads wait for meanwhile.
   ASSERT_TRUE(round(3));

@@ -158,6 +158,21 @@ TEST(ReadBackPolicy, LargeBlocksAreLeftToTheirFaults) {
   EXPECT_TRUE(small.guesses());
 }
 
+// A call after the wait writes the bytes: a copy at that wait is good for nothing.
+TEST(ReadBackPolicy, ACopyThatIsGoodNoMoreIsAWrongGuess) {
+  ReadBackPolicy policy;
+  std::size_t copies = 0;
+  for (int round = 0; round < 1000; ++round) {
+    if (policy.guess()) {
+      ++copies;
+    }
+    policy.fetched(BlockIndex{0}, {0, 8}, false);
+    policy.closed(BlockIndex{0});
+  }
+  EXPECT_GT(copies, 0u);
+  EXPECT_LE(copies, std::bit_width(std::size_t{1000}));
+}
+
 // The worst program stops looking whenever the policy begins to guess.
 TEST(ReadBackPolicy, WrongGuessesGetRarer) {
   Program program;

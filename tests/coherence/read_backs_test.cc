@@ -522,6 +522,67 @@ TEST_F(ReadBacks, WholeBlocksComeBackToo) {
   EXPECT_EQ(faults(), before);
 }
 
+// Four blocks of an object, in one submission.
+TEST_F(ReadBacks, SeveralPlacesOfAnObjectComeBackTogether) {
+  MachineSetup setup;
+  setup.blockBytes = kBlock;
+  setup.rollingSize = 100;
+  start(setup);
+  const std::vector<std::byte*> at{a_, a_ + 3 * kBlock, at_, a_ + kBytes - 1};
+  std::uint8_t value = 0;
+  const auto launchAndWait = [&] {
+    ++value;
+    (void)machine_->launch(kStream, [&] {
+      for (std::byte* byte : at) {
+        *fake().at(byte) = std::byte(value);
+      }
+    });
+    const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+    fake().runAll();
+    EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+    machine_->verify();
+  };
+  const auto look = [&] {
+    for (std::byte* byte : at) {
+      EXPECT_EQ(std::to_integer<std::uint8_t>(*byte), value);
+    }
+  };
+  for (int i = 0; i < 5; ++i) {
+    launchAndWait();
+    look();
+  }
+  const std::uint64_t before = faults();
+  std::uint64_t copies = readBacks();
+  launchAndWait();
+  look();
+  EXPECT_EQ(faults(), before);
+  EXPECT_EQ(readBacks(), copies + at.size());
+
+  // One that cannot be copied is left to its access, and so are those after it.
+  fake().failNext(Op::Kind::kCopyOut, 3, adsmErrorSystem);
+  copies = readBacks();
+  launchAndWait();
+  look();
+  EXPECT_EQ(readBacks(), copies + 2);
+  EXPECT_EQ(faults(), before + 2);
+
+  // What the CPU comes for before the wait is not copied for it.
+  launchAndWait();
+  look();
+  ++value;
+  (void)machine_->launch(kStream, [&] { *fake().at(at[3]) = std::byte(value); });
+  fake().runAll();
+  *at[1] = std::byte(value);
+  copies = readBacks();
+  const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+  fake().runAll();
+  EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+  EXPECT_EQ(readBacks(), copies + at.size() - 1);
+  EXPECT_EQ(std::to_integer<std::uint8_t>(*at[1]), value);
+  EXPECT_EQ(std::to_integer<std::uint8_t>(*at[3]), value);
+  machine_->verify();
+}
+
 // The copy of one is no work that another may have been written by.
 TEST_F(ReadBacks, ManyObjectsOfAStreamAtATime) {
   std::vector<std::byte*> objects;

@@ -50,7 +50,7 @@ Object& HotPages::leaves(std::unique_ptr<Object> page) {
   // What the CPU comes for there is the page's now.
   const std::size_t begin = numberOf(result) * pageBytes_;
   result.zeroCopy = object.pageRounds->release(numberOf(result));
-  if (object.readBack.bytes().overlaps({begin, begin + pageBytes_})) {
+  if (object.readBack.overlaps({begin, begin + pageBytes_})) {
     object.readBackHook.unlink();
     object.readBack.forget();
     object.copiedBack = {};

@@ -39,37 +39,44 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     }
     // Where it had one copy, none would be needed.
     const auto noteRound = [&] {
-      if (!stream || zeroCopy_.launchedOn(*stream)) {
+      if (object.readBack.first().repeats() && (!stream || zeroCopy_.launchedOn(*stream))) {
         zeroCopy_.round(object);
       }
     };
+    Places places = placesToOpen(object);
     // The CPU has come before the wait, and has waited for the kernel then, perhaps in vain.
-    const bool came = object[object.readBack.block()].state != State::kInvalid;
-    if (came || (!object.isZeroCopy() && !object.readBack.guesses())) {
+    if (places.empty()) {
       if (object.zeroCopy.taken()) {
         noteRound();
       }
       continue;
     }
-    if (!object.copiedBack.bytes.empty() &&
-        object.copiedBack.writers == ledger_.newestWriters(object)) {
+    if (object.copiedBack.any() && object.copiedBack.writers == ledger_.newestWriters(object)) {
       continue;
     }
     if (object.isZeroCopy()) {
-      openAfter(object);
+      openAfter(object, places);
       continue;
     }
     WriterQueue queue = ledger_.writerQueue(object);
     if (queue.kind == Kind::kAny && stream) {
       // A flush that nothing has waited for yet would come after the copy.
-      const BlockIndex block = object.readBack.block();
-      if (!accelerator_.done(object.flushed({block, block + 1}))) {
+      places = places.where([&](std::size_t place) {
+        const BlockIndex block = object.readBack[place].block();
+        return accelerator_.done(object.flushed({block, block + 1}));
+      });
+      if (places.empty()) {
         continue;
       }
       queue = {.kind = Kind::kStream, .stream = *stream};  // the program waits for that one alone
     }
-    if (mayCopy(object, queue, stream)) {
-      copy(object, queue);
+    places = places.where([&](std::size_t place) {
+      const ByteRange bytes = object.readBack[place].bytes();
+      return object.pagesReady(bytes.begin, bytes.length()) &&
+             object.chunkOf(bytes.begin) == object.chunkOf(bytes.end - 1);
+    });
+    if (!places.empty() && mayCopyOn(queue, stream)) {
+      copy(object, places, queue);
     } else {
       noteRound();
     }
@@ -82,14 +89,21 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
   blocks_.noteReadBacks();
 }
 
-// A copy on a queue that the program does not wait for would keep later work there waiting.
-bool ReadBacks::mayCopy(const Object& object, const WriterQueue& queue,
-                        std::optional<accel::NativeStream> stream) const {
-  const ByteRange bytes = object.readBack.bytes();
-  if (!object.pagesReady(bytes.begin, bytes.length()) ||
-      object.chunkOf(bytes.begin) != object.chunkOf(bytes.end - 1)) {
-    return false;
+// Those whose bytes the CPU is about to come for, and lacks.
+ReadBacks::Places ReadBacks::placesToOpen(const Object& object) const {
+  Places places;
+  for (std::size_t place = 0; place < object.readBack.size(); ++place) {
+    const ReadBackPolicy& policy = object.readBack[place];
+    if (policy.guesses() && object[policy.block()].state == State::kInvalid) {
+      places.add(place);
+    }
   }
+  return places;
+}
+
+// A copy on a queue that the program does not wait for would keep later work there waiting.
+bool ReadBacks::mayCopyOn(const WriterQueue& queue,
+                          std::optional<accel::NativeStream> stream) const {
   switch (queue.kind) {
     case Kind::kAny:
       return true;
@@ -104,18 +118,51 @@ bool ReadBacks::mayCopy(const Object& object, const WriterQueue& queue,
   return false;
 }
 
-void ReadBacks::copy(Object& object, const WriterQueue& queue) {
-  const auto guess = object.readBack.guess();
-  if (!guess) {
+// What is to be copied, and opened when the wait is over. False: nothing.
+bool ReadBacks::guess(Object& object, const Places& places) {
+  object.copiedBack = {};
+  for (const std::size_t place : places) {
+    if (const auto guess = object.readBack[place].guess()) {
+      object.copiedBack.parts[place] = {
+          .bytes = guess->bytes, .opens = guess->open, .write = guess->write};
+    }
+  }
+  if (!object.copiedBack.any()) {
+    return false;
+  }
+  if (object.readBack.first().repeats()) {
+    zeroCopy_.round(object);
+  }
+  return true;
+}
+
+void ReadBacks::copy(Object& object, const Places& places, const WriterQueue& queue) {
+  if (!guess(object, places)) {
     return;
   }
-  zeroCopy_.round(object);
-  const TraceSpan span("copy", "read back", {"bytes", guess->bytes.length()});
-  void* const to = object.mirror->copyAddress(guess->bytes.begin);
-  const auto from = static_cast<std::uint64_t>(object.deviceAt(guess->bytes.begin));
-  accel::WorkOf work(
-      [&](accel::Commands& commands) { return commands.copyOut(to, from, guess->bytes.length()); });
+  Object::ReadBack& copies = object.copiedBack;
+  // After a failure the copies before it are in flight: they have to have a ticket.
+  accel::WorkOf work([&](accel::Commands& commands) -> Status {
+    Status status;
+    for (Object::ReadBack::Part& part : copies.parts) {
+      if (part.bytes.empty()) {
+        continue;
+      }
+      void* const to = object.mirror->copyAddress(part.bytes.begin);
+      const auto from = static_cast<std::uint64_t>(object.deviceAt(part.bytes.begin));
+      status = status.ok() ? commands.copyOut(to, from, part.bytes.length()) : status;
+      part = status.ok() ? part : Object::ReadBack::Part{};
+    }
+    return copies.any() ? Status() : status;
+  });
+  const TraceSpan span("copy", "read back", {"bytes", copies.bytes()});
   const Result<accel::Ticket> ticket = submit(queue, work);
+  copies = ticket.ok() ? copies : Object::ReadBack{};
+  for (const std::size_t place : places) {
+    if (copies.parts[place].bytes.empty()) {
+      object.readBack[place].notCopied();
+    }
+  }
   if (!ticket.ok()) {
     return;
   }
@@ -123,28 +170,17 @@ void ReadBacks::copy(Object& object, const WriterQueue& queue) {
     ledger_.called(*ticket);
     ledger_.used(object, *ticket, true);
   }
-  object.copiedBack = {.bytes = guess->bytes,
-                       .writers = ledger_.newestWriters(object),
-                       .ticket = *ticket,
-                       .opens = guess->open,
-                       .write = guess->write};
-  stats().readBacks.add();
-  stats().bytesToHost.add(guess->bytes.length());
+  copies.writers = ledger_.newestWriters(object);
+  copies.ticket = *ticket;
+  stats().readBacks.add(copies.count());
+  stats().bytesToHost.add(copies.bytes());
 }
 
 // The bytes to be opened have arrived when their writers have finished.
-void ReadBacks::openAfter(Object& object) {
-  const ByteRange bytes = object.readBack.bytes();
-  if (!object.pagesReady(bytes.begin, bytes.length())) {
-    return;
-  }
-  if (const auto guess = object.readBack.guess()) {
-    zeroCopy_.round(object);
-    object.copiedBack = {.bytes = guess->bytes,
-                         .writers = ledger_.newestWriters(object),
-                         .ticket = {},
-                         .opens = guess->open,
-                         .write = guess->write};
+void ReadBacks::openAfter(Object& object, const Places& places) {
+  const ByteRange bytes = object.readBack.first().bytes();
+  if (object.pagesReady(bytes.begin, bytes.length()) && guess(object, places)) {
+    object.copiedBack.writers = ledger_.newestWriters(object);
   }
 }
 
@@ -180,7 +216,7 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
   }
   for (;;) {
     const auto next = std::find_if(objects.begin(), objects.end(), [&](const Object& object) {
-      return object.copiedBack.opens && waiting_.concerns(thread, object.comers.newest());
+      return object.copiedBack.opens() && waiting_.concerns(thread, object.comers.newest());
     });
     if (next == objects.end()) {
       break;

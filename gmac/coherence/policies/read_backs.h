@@ -10,6 +10,7 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/accel/devices.h"
 #include "gmac/accel/native_streams.h"
+#include "gmac/base/short_list.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/device_uses.h"
@@ -55,10 +56,13 @@ class ReadBacks {
   void afterWait(Lock& lock, const coherence::DeviceWait& wait, std::uint64_t now);
 
  private:
-  bool mayCopy(const Object& object, const WriterQueue& queue,
-               std::optional<accel::NativeStream> stream) const;
-  void copy(Object& object, const WriterQueue& queue);
-  void openAfter(Object& object);
+  // Places of an object, by number.
+  using Places = ShortList<std::size_t, ReadBackPlaces::kMost>;
+  Places placesToOpen(const Object& object) const;
+  bool mayCopyOn(const WriterQueue& queue, std::optional<accel::NativeStream> stream) const;
+  bool guess(Object& object, const Places& places);
+  void copy(Object& object, const Places& places, const WriterQueue& queue);
+  void openAfter(Object& object, const Places& places);
   Result<accel::Ticket> submit(const WriterQueue& queue, accel::Work& work);
 
   accel::Accelerator& accelerator_;
