@@ -6,6 +6,7 @@
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/policies/splitting.h"
 #include "gmac/coherence/repeated_launches.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -34,6 +35,7 @@ Status Acquire::sync() {
     return status;
   }
   if (readBacks_.any()) {
+    splitting_.afterWait(lock);
     readBacks_.afterWait(lock, wait, ledger_.times().now());
   }
   return fetched;
@@ -66,6 +68,7 @@ Status Acquire::afterDeviceWait(const coherence::DeviceWait& wait) {
     const Walk walk(blocks_);
     const std::uint64_t now = ledger_.times().now();
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
+    splitting_.afterWait(lock);
     readBacks_.afterWait(lock, wait, now);
     repeated_.allow(lock, readBacks_.restsUnlocked());
   }

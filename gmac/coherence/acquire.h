@@ -19,6 +19,7 @@ namespace gmac {
 
 class Blocks;
 class Coarsening;
+class Splitting;
 class Ledger;
 class RepeatedLaunches;
 
@@ -26,8 +27,8 @@ class RepeatedLaunches;
 class Acquire {
  public:
   Acquire(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
-          ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, ReadBacks& readBacks,
-          RepeatedLaunches& repeated)
+          ObjectIndex& index, Blocks& blocks, Coarsening& coarsening, Splitting& splitting,
+          ReadBacks& readBacks, RepeatedLaunches& repeated)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -35,6 +36,7 @@ class Acquire {
         index_(index),
         blocks_(blocks),
         coarsening_(coarsening),
+        splitting_(splitting),
         readBacks_(readBacks),
         repeated_(repeated) {}
   Acquire(const Acquire&) = delete;
@@ -56,6 +58,7 @@ class Acquire {
   ObjectIndex& index_;
   Blocks& blocks_;
   Coarsening& coarsening_;
+  Splitting& splitting_;
   ReadBacks& readBacks_;
   RepeatedLaunches& repeated_;
 };

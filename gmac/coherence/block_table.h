@@ -82,6 +82,14 @@ class BlockTable {
     open -= before != State::kInvalid ? 1 : 0;
     open += block.state != State::kInvalid ? 1 : 0;
   }
+  // The table has so many new blocks, all Invalid, in place of its own, which are at rest, too, in
+  // no list, and not asked for again. Throws std::bad_alloc: nothing has changed then.
+  void remake(std::size_t count) {
+    BlockTable other(owner_, count, State::kInvalid);
+    std::swap(count_, other.count_);
+    std::swap(memory_, other.memory_);
+    std::swap(groups_, other.groups_);
+  }
   // Only the first `count` blocks are left, all of them made, and their states
   // may have changed.
   void shrink(std::size_t count) {
@@ -128,7 +136,7 @@ class BlockTable {
 
   Object* const owner_;
   std::size_t count_;
-  const std::unique_ptr<Block[], Free> memory_;
+  std::unique_ptr<Block[], Free> memory_;
   mutable std::vector<Group> groups_;
 };
 

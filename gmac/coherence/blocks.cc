@@ -24,6 +24,7 @@ void Blocks::add(Object& object, const Object* before) {
   if (options_.opensNeighbours) {
     object.denseUse = DenseUse(object.bytes(), object.blockBytes);
   }
+  object.split = SplitPolicy(options_.splitAfter);
   index_.insert(object);
   coherence::notePlacesChanged();
   mappings_.added(object);
@@ -76,6 +77,7 @@ void Blocks::remove(Object& object) {
   object.watchHook.unlink();
   object.readBackHook.unlink();
   object.roundsHook.unlink();
+  object.splitHook.unlink();
   noteZeroCopy();
   mappings_.noteEdges(object, 0);
   mappings_.removed(object);

@@ -30,6 +30,7 @@ struct BlockOptions {
   std::size_t windowBytes = 0;     // of a block that is open in part, whole pages; 0: none is
   std::size_t mostClearedBytes = SIZE_MAX;  // in place of a fetch of zeros
   bool opensNeighbours = false;             // see dense_use.h
+  std::uint32_t splitAfter = 0;             // see split_policy.h; 0: never
 };
 
 // All blocks of all objects, and the protocol that says what becomes of them. Functions that take
@@ -43,6 +44,9 @@ class Blocks {
       boost::intrusive::constant_time_size<false>>;
   using RoundsList = boost::intrusive::list<
       Object, boost::intrusive::member_hook<Object, Object::RoundsHook, &Object::roundsHook>,
+      boost::intrusive::constant_time_size<false>>;
+  using SplitList = boost::intrusive::list<
+      Object, boost::intrusive::member_hook<Object, Object::SplitHook, &Object::splitHook>,
       boost::intrusive::constant_time_size<false>>;
   using WatchList = boost::intrusive::list<
       Object, boost::intrusive::member_hook<Object, Object::WatchHook, &Object::watchHook>,
@@ -135,6 +139,10 @@ class Blocks {
   // Makes one block of every `factor`. Blocks of one group of which some are current are fetched.
   // No block of the object is in transit or held. Lets the lock go.
   Status join(Lock& lock, Object& object, std::size_t factor);
+  // Makes blocks as large as a window of each. All blocks are Invalid, their flushes have
+  // finished, and none is in transit or held; nobody has copies of single blocks. Does nothing
+  // where there is no memory for it.
+  void split(Object& object);
 
   // ---- Questions
 
@@ -148,7 +156,9 @@ class Blocks {
   // with a round of one of their pages under way.
   ReadBackList& readBacks() { return readBacks_; }
   RoundsList& rounds() { return rounds_; }
-  // Whether there may be any of either; without the lock.
+  // Objects whose blocks should be split, or joined again.
+  SplitList& toSplit() { return toSplit_; }
+  // Whether there may be any of these; without the lock.
   bool anyReadBacks() const { return anyReadBacks_.load(std::memory_order_relaxed); }
   // Whether a wait would find such bytes closed.
   bool readsBack() const {
@@ -163,7 +173,8 @@ class Blocks {
     });
   }
   void noteReadBacks() {
-    anyReadBacks_.store(!readBacks_.empty() || !rounds_.empty(), std::memory_order_relaxed);
+    anyReadBacks_.store(!readBacks_.empty() || !rounds_.empty() || !toSplit_.empty(),
+                        std::memory_order_relaxed);
   }
   const Protocol& protocol() const { return protocol_; }
   // Called when a call has released what it uses.
@@ -275,6 +286,15 @@ class Blocks {
   bool comesAlong(const Object& object, BlockIndex index, BlockIndex neighbour) const;
   BlockRange readAhead(Object& object, BlockIndex index);
   BlockRange neighbours(Object& object, BlockIndex index, State next);
+  BlockRange ofSplit(Object& object, BlockIndex index, BlockRange range);
+  // Whether blocks may be split.
+  bool splits(const Object& object) const {
+    return !protocol_.wholeObjects() && options_.windowBytes != 0 &&
+           options_.windowBytes <= DenseUse::kPieceBytes &&
+           object.blockBytes > options_.windowBytes;
+  }
+  void noteOutgrown(Object& object, BlockIndex index, ByteRange bytes);
+  void noteSplit(Object& object);
   // The CPU fetches bytes; a launch takes a block, which was in that state. See PageRounds and
   // ZeroCopyPolicy.
   static void comes(Object& object, std::size_t offset);
@@ -303,6 +323,7 @@ class Blocks {
   WindowTrials firstWindows_;  // of all objects
   ReadBackList readBacks_;
   RoundsList rounds_;
+  SplitList toSplit_;
   std::atomic<bool> anyReadBacks_{false};
 };
 

@@ -88,6 +88,11 @@ class DenseUse {
     return group;
   }
 
+  // The blocks of the group of a block.
+  BlockRange group(BlockIndex index) const {
+    return credits_.empty() ? BlockRange{index, index + 1} : around(index, kGroupBytes);
+  }
+
  private:
   struct Credit {
     std::uint8_t reads = 0;

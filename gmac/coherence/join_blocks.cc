@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How blocks are joined to larger ones.
+// How blocks are joined to larger ones, and split.
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "gmac/coherence/blocks.h"
 #include "gmac/observe/stats.h"
@@ -20,7 +22,6 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   step(object, parts, TransitStep::kEnd);
   if (status.ok()) {
     joinStates(object, factor);
-    stats().coarsenings.add();
   }
   // Reopen what the (old or new) blocks allow; a block that is left too strict is opened by its
   // next fault.
@@ -133,11 +134,35 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   object.readRuns = {};
   object.denseUse = {};
   object.windows.restart();
+  object.split.joined();
   object.readBack.forget();
   object.copiedBack = {};
   if (!object.open.empty()) {
     object.open = object.all();
   }
+}
+
+// (Whether the accelerator's bytes are still zero was known by flushes of the blocks.)
+void Blocks::split(Object& object) {
+  const std::size_t bytes = options_.windowBytes;
+  try {
+    DenseUse denseUse(object.bytes(), bytes);
+    object.blocks_.remake((object.bytes() + bytes - 1) / bytes);
+    object.denseUse = std::move(denseUse);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  coherence::notePlacesChanged();
+  object.split.split(object.blockBytes);
+  object.blockBytes = bytes;
+  object.blockCount = (object.bytes() + bytes - 1) / bytes;
+  object.zeroSince.reset();
+  object.readRuns = {};
+  object.windows.restart();
+  object.readBack.forget();
+  object.copiedBack = {};
+  mappings_.noteEdges(object, 0);
+  stats().splits.add();
 }
 
 }  // namespace gmac

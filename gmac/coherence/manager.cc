@@ -37,6 +37,7 @@
 #include "gmac/coherence/policies/read_backs.h"
 #include "gmac/coherence/policies/scheduling.h"
 #include "gmac/coherence/policies/spilling.h"
+#include "gmac/coherence/policies/splitting.h"
 #include "gmac/coherence/policies/zero_copy.h"
 #include "gmac/coherence/promises.h"
 #include "gmac/coherence/prompt_waits.h"
@@ -66,7 +67,8 @@ struct Manager::Parts {
                                    ? std::max(options.windowBytes, kMovedGranularity)
                                    : options.windowBytes,
                 .mostClearedBytes = options.mostClearedBytes,
-                .opensNeighbours = options.opensNeighbours}),
+                .opensNeighbours = options.opensNeighbours,
+                .splitAfter = options.splitAfter}),
         coarsening(index, ledger, mappings, freed, blocks),
         concurrent(options.zeroCopy.limits),
         concurrentObjects(ledger, blocks, concurrent, options.managed),
@@ -98,7 +100,9 @@ struct Manager::Parts {
         zeroCopy(mutex, accelerator, ledger, waits, index, residency, blocks, launches, promptWaits,
                  concurrent, concurrentObjects, options.managed, options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
-        acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, readBacks, repeated),
+        splitting(accelerator, blocks),
+        acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, splitting, readBacks,
+                repeated),
         movedPieces(mutex, index),
         lookup(mutex, ledger, index, allocation, options.managed),
         promises(mutex, ledger, waits, index) {
@@ -140,6 +144,7 @@ struct Manager::Parts {
   Scheduling scheduling;
   ZeroCopy zeroCopy;
   ReadBacks readBacks;
+  Splitting splitting;
   Acquire acquire;
   MovedPieces movedPieces;
   Lookup lookup;

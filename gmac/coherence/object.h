@@ -31,6 +31,7 @@
 #include "gmac/coherence/page_rounds.h"
 #include "gmac/coherence/read_back_places.h"
 #include "gmac/coherence/read_runs.h"
+#include "gmac/coherence/split_policy.h"
 #include "gmac/coherence/window_policy.h"
 #include "gmac/coherence/zero_copy_policy.h"
 #include "gmac/os/mirror.h"
@@ -76,7 +77,7 @@ class Object : public DeviceUses,
   std::size_t requestedBytes = 0;  // as allocated, before rounding up
 
   // ---- blocks ----
-  std::size_t blockBytes;  // grows when blocks are coarsened
+  std::size_t blockBytes;  // changes where blocks are joined or split
   std::size_t blockCount;
   const Block& operator[](BlockIndex index) const {
     return blocks_[static_cast<std::size_t>(index)];
@@ -408,6 +409,10 @@ class Object : public DeviceUses,
   // ---- read-ahead, and neighbours ----
   ReadRuns readRuns;
   DenseUse denseUse;
+  SplitPolicy split;  // of its blocks
+  using SplitHook = boost::intrusive::list_member_hook<
+      boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  SplitHook splitHook;  // in Blocks' list while the policy wants a change
 
   // ---- copies ahead of the CPU's next reads ----
   ReadBackPlaces readBack;

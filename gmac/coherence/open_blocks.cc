@@ -215,12 +215,50 @@ BlockRange Blocks::neighbours(Object& object, BlockIndex index, State next) {
   BlockRange range = object.denseUse.around(index, write, [&](BlockIndex i) {
     return write ? isDirty(object[i].state) : object[i].state != State::kInvalid;
   });
+  if (object.split.isSplit()) {
+    range = ofSplit(object, index, range);
+  }
   const std::size_t most = write ? std::max<std::size_t>(1, protocol_.room()) : SIZE_MAX;
   while (range.end - range.begin > most) {
     const BlockIndex middle = range.begin + (range.end - range.begin) / 2;
     (index < middle ? range.end : range.begin) = middle;
   }
   return range;
+}
+
+// The same where blocks were split; `range`: what dense use says.
+BlockRange Blocks::ofSplit(Object& object, BlockIndex index, BlockRange range) {
+  const BlockRange group = object.denseUse.group(index);
+  bool first = true;
+  for (BlockIndex i = group.begin; i < group.end && first; i = i + 1) {
+    first = object[i].state == State::kInvalid;
+  }
+  if (range.end - range.begin == 1) {
+    object.split.opens(first);
+  } else if (!first) {
+    object.split.opensGroup();
+  }
+  noteSplit(object);
+  return object.split.isDense() ? group : range;
+}
+
+// An access outside the window of a block opens all of it: for a few bytes, perhaps, unless it goes
+// on next to the window.
+void Blocks::noteOutgrown(Object& object, BlockIndex index, ByteRange bytes) {
+  const ByteRange window = object.windowOf(index);
+  const bool near = bytes.begin < window.end + object.windowBytes &&
+                    window.begin < bytes.end + object.windowBytes;
+  if (!near && !object.isZeroCopy() && splits(object)) {
+    object.split.outgrown();
+    noteSplit(object);
+  }
+}
+
+void Blocks::noteSplit(Object& object) {
+  if (object.split.advice() != SplitPolicy::Advice::kStay && !object.splitHook.is_linked()) {
+    toSplit_.push_back(object);
+    anyReadBacks_.store(true, std::memory_order_relaxed);
+  }
 }
 
 // The runs of a range that come along with a block, its own the first.
@@ -331,6 +369,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     if (intent == Intent::kRead) {
       object.readRuns.note(index);
     }
+    noteOutgrown(object, index, bytes);
   } else {
     if (next == State::kReadOnly) {
       range = readAhead(object, index);
@@ -430,6 +469,10 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
   if (lock.callsWait()) {
     lock.waitForChange();
     return Step::kRetry;
+  }
+  if (object.split.isSplit() && becomesDirty) {
+    object.split.dirties();
+    noteSplit(object);
   }
   GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next));
   return Step::kOpened;

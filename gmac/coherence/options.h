@@ -59,6 +59,7 @@ struct ManagerOptions {
   std::size_t windowBytes = std::size_t{64}
                             << 10;  // of a block that is open in part, whole pages; 0: none is
   bool opensNeighbours = true;      // of small blocks; see dense_use.h
+  std::uint32_t splitAfter = 4;     // see split_policy.h; 0: no blocks are split
   // Where the accelerator's bytes are known to be zero, the most that the CPU clears in place of
   // copying them.
   std::size_t mostClearedBytes = SIZE_MAX;

@@ -137,14 +137,18 @@ Status Blocks::verifyAll() {
     return mappings.status();
   }
   // (They end without the lock, and would leave the list then.)
-  for (const Object& object : readBacks_) {
-    const Object* const found = index_.find(object.address());
-    if (found == nullptr || (found != &object && found->whole != &object)) {
-      return fail(adsmErrorSystem,
-                  "object {}: freed, but in the list of objects that are read back",
-                  shown(object.address()));
+  const auto verifyList = [&](const auto& list, const char* name) -> Status {
+    for (const Object& object : list) {
+      const Object* const found = index_.find(object.address());
+      if (found == nullptr || (found != &object && found->whole != &object)) {
+        return fail(adsmErrorSystem, "object {}: freed, but in the list of objects that are {}",
+                    shown(object.address()), name);
+      }
     }
-  }
+    return {};
+  };
+  GMAC_TRY(verifyList(readBacks_, "read back"));
+  GMAC_TRY(verifyList(toSplit_, "to be split"));
   for (Object& object : index_.all()) {
     if (object.closing) {
       continue;

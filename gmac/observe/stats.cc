@@ -62,6 +62,7 @@ constexpr struct {
     {"windows", &Stats::windows},
     {"windowsOutgrown", &Stats::windowsOutgrown},
     {"coarsenings", &Stats::coarsenings},
+    {"splits", &Stats::splits},
     {"populatedBytes", &Stats::populatedBytes},
 };
 static_assert((std::size(kCounters) + Stats::kMaxDevices) * sizeof(Counter) == sizeof(Stats),

@@ -51,6 +51,7 @@ struct Stats {
   Counter windows;             // blocks opened in part
   Counter windowsOutgrown;     // of them, those that were needed as a whole before a call took them
   Counter coarsenings;         // times that blocks were joined because mappings ran out
+  Counter splits;              // times that an object's blocks were split
   Counter populatedBytes;      // made ready in the background, ahead of the program
   Counter spills;              // objects that got memory of the CPU's in place of the accelerator's
   Counter spilledBytes;        // of those

@@ -385,6 +385,7 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   const std::uint64_t windows = stats().windows.value();
   const std::uint64_t outgrown = stats().windowsOutgrown.value();
   const std::uint64_t readBacks = stats().readBacks.value();
+  const std::uint64_t splits = stats().splits.value();
   const std::uint64_t zeroCopies = stats().zeroCopies.value();
   const std::uint64_t zeroCopiesEnded = stats().zeroCopiesEnded.value();
   for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
@@ -397,6 +398,7 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   if (GetParam().windowBytes != 0 && steps >= 1000) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
+    EXPECT_EQ(stats().splits.value() > splits, GetParam().splitAfter != 0);
   }
   // (Few programs come for one page of a large object for so long.)
   if (GetParam().fake.zeroCopy && GetParam().zeroCopy.mostBytes == SIZE_MAX && steps >= 1000) {
@@ -435,6 +437,10 @@ std::vector<MachineSetup> randomSetups() {
   windows.windowBytes = kPage;
   windows.rollingSize = 3;
   windows.readAheadBytes = 8 * windows.blockBytes;
+  setups.push_back(windows);
+  // The same, and split where the CPU comes for few places of each.
+  windows.opensNeighbours = true;
+  windows.splitAfter = 1;
   setups.push_back(windows);
   // Small blocks that are opened together, as far as the rolling size leaves room.
   for (const std::size_t blockBytes : {4 * kKiB, 64 * kKiB}) {

@@ -86,6 +86,7 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
                            "allocations",
                            "frees",
                            "coarsenings",
+                           "splits",
                            "windows",
                            "windowsOutgrown",
                            "populatedBytes",

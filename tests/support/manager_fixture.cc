@@ -47,7 +47,8 @@ std::string nameOf(const MachineSetup& setup) {
   std::string name =
       setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
       (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "") +
-      (setup.opensNeighbours ? "_neighbours" : "") + (setup.fake.zeroCopy ? "_zeroCopy" : "") +
+      (setup.opensNeighbours ? "_neighbours" : "") + (setup.splitAfter != 0 ? "_split" : "") +
+      (setup.fake.zeroCopy ? "_zeroCopy" : "") +
       (setup.zeroCopy.pageBytes != ZeroCopyOptions().pageBytes ? "_pages" : "") +
       (setup.managed ? "_managed" : "");
   // Tests' names have no hyphens, as protocols' may.
@@ -95,6 +96,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.mappingLimit = setup.mappingLimit;
   options.windowBytes = setup.windowBytes;
   options.opensNeighbours = setup.opensNeighbours;
+  options.splitAfter = setup.splitAfter;
   options.managed = setup.managed;
   options.movedPages = setup.fake.movedPages;
   fake_->setLockCheck(&Manager::lockIsHeldHere);

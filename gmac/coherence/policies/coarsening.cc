@@ -6,6 +6,7 @@
 
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/observe/stats.h"
 
 namespace gmac {
 namespace {
@@ -50,7 +51,7 @@ Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
   if (most->edges < before) {
     return Step::kRetry;
   }
-  GMAC_TRY(blocks_.join(lock, *most, factorOf(*most)));
+  GMAC_TRY(join(lock, *most));
   return Step::kRetry;
 }
 
@@ -129,7 +130,13 @@ Status Coarsening::coarsen(Lock& lock) {
                 "the kernel's limit of memory mappings is reached (vm.max_map_count) and no object "
                 "has blocks left to join");
   }
-  return blocks_.join(lock, *most, factorOf(*most));
+  return join(lock, *most);
+}
+
+Status Coarsening::join(Lock& lock, Object& object) {
+  GMAC_TRY(blocks_.join(lock, object, factorOf(object)));
+  stats().coarsenings.add();
+  return {};
 }
 
 // Before an allocation fails for want of the mappings that windows take. What cannot be closed now

@@ -42,6 +42,7 @@ class Coarsening {
 
  private:
   Status coarsen(Lock& lock);
+  Status join(Lock& lock, Object& object);
   void closeWindows(Lock& lock);
 
   ObjectIndex& index_;
