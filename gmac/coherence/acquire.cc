@@ -70,7 +70,12 @@ Status Acquire::afterDeviceWait(const coherence::DeviceWait& wait) {
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
     splitting_.afterWait(lock);
     readBacks_.afterWait(lock, wait, now);
-    repeated_.allow(lock, readBacks_.restsUnlocked());
+    // (Where waits take the lock, launches have to as well: nobody would measure the rounds of what
+    // the CPU and kernels use at once.)
+    const bool rests = readBacks_.restsUnlocked();
+    if (rests || blocks_.concurrentObjects().empty()) {
+      repeated_.allow(lock, rests);
+    }
   }
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};

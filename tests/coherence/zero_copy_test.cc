@@ -934,6 +934,49 @@ TEST_P(ManagedProgram, ItEndsWhereKernelsAreSlow) {
   expectPattern();
 }
 
+// Something else is to be done at each wait, so that the waits take the lock: so do the launches
+// then.
+TEST_P(ManagedProgram, SlowKernelsAreNoticedWhereOnlyWaitsTakeTheLock) {
+  MachineSetup strict = managed();
+  std::uint64_t now = 1;
+  strict.clock = [&now] { return now; };
+  strict.zeroCopy.limits.slack = 0;
+  strict.zeroCopy.pageBytes = 64 * kMiB;
+  start(strict);
+  std::byte* const other = machine_->allocate(4 * kBytes);
+  const std::uint64_t copies = stats().readBacks.value();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(other));
+    ASSERT_NO_FATAL_FAILURE(wait());
+    EXPECT_EQ(static_cast<int>(*other), i + 1);
+  }
+  ASSERT_EQ(stats().readBacks.value(), copies + 1);
+  const auto wait = [&] {  // (The bytes that are copied back for it cannot be.)
+    fake().failNext(Op::Kind::kCopyOut, 1, adsmErrorSystem);
+    ManagedProgram::wait();
+    fake().failNext(Op::Kind::kCopyOut, 0, adsmSuccess);
+  };
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 40 && moved() == before; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    wait();
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  ASSERT_EQ(moved(), before + 1);
+  const std::uint64_t movedBack = ended();
+  int slow = 0;
+  for (; slow < 20 && ended() == movedBack; ++slow) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    now += 1000;
+    wait();
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  EXPECT_EQ(ended(), movedBack + 1);
+  EXPECT_LE(slow, 9);
+}
+
 // A program whose rounds were small copies the object as a whole from some time on, and the CPU
 // comes no more.
 TEST_P(ManagedProgram, ItEndsWhereTheProgramCopiesInPlaceOfLooking) {
