@@ -35,7 +35,7 @@ Status Acquire::sync() {
     return status;
   }
   if (readBacks_.any()) {
-    splitting_.afterWait(lock);
+    splitting_.afterWait();
     readBacks_.afterWait(lock, wait, ledger_.times().now());
   }
   return fetched;
@@ -68,7 +68,7 @@ Status Acquire::afterDeviceWait(const coherence::DeviceWait& wait) {
     const Walk walk(blocks_);
     const std::uint64_t now = ledger_.times().now();
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
-    splitting_.afterWait(lock);
+    splitting_.afterWait();
     readBacks_.afterWait(lock, wait, now);
     // (Where waits take the lock, launches have to as well: nobody would measure the rounds of what
     // the CPU and kernels use at once.)

@@ -238,9 +238,10 @@ Result<std::unique_ptr<Object>> Allocation::reuse(Object& kept, const Wanted& wa
       if (kept.comers.newest() != 0) {
         object->comers.comes(thread);
       }
-      if (kept.blockBytes == object->blockBytes) {
-        object->readBack = kept.readBack.forNext(kept.keptOpen);
-      }
+      object->readBack = kept.blockBytes == object->blockBytes
+                             ? kept.readBack.forNext(kept.keptOpen)
+                         : kept.isZeroCopy() ? ReadBackPlaces::ofOneCopy()
+                                             : ReadBackPlaces();
     }
     return object;
   } catch (const std::bad_alloc&) {

@@ -307,9 +307,10 @@ void Blocks::zeroCopyChanged(Object& object) {
                                              : options_.windowBytes;
   }
   object.zeroSince.reset();
+  object.splitHook.unlink();
   object.readBackHook.unlink();
   object.readBack = object.isZeroCopy() ? ReadBackPlaces::ofOneCopy() : ReadBackPlaces();
-  object.copiedBack = {};
+  object.copiedBack.dropAll();
   object.watchHook.unlink();
   if (object.isZeroCopy()) {
     watched_.push_back(object);
@@ -327,7 +328,7 @@ Status Blocks::beginConcurrent(Lock& lock, Object& object, bool first) {
   }
   object.readBackHook.unlink();
   object.readBack.forget();
-  object.copiedBack = {};
+  object.copiedBack.dropAll();
   object.watchHook.unlink();
   concurrent_.splice(first ? concurrent_.begin() : concurrent_.end(), open_,
                      open_.iterator_to(object));

@@ -79,9 +79,8 @@ class Blocks {
   // kDone and kOpened they are usable; the protection of other blocks may be stricter than their
   // states after a failure.
   Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
-  // Opens bytes that were copied back ahead, one part of them (Object::copiedBack), if the copy is
-  // complete and still valid. May let the lock go. A hint: after a failure the access does the
-  // work.
+  // Opens the bytes that were copied back ahead (Object::copiedBack), if the copy is complete and
+  // still valid. May let the lock go. A hint: after a failure the access does the work.
   void openCopiedBack(Lock& lock, Object& object);
   // From now on open() opens the whole of an Invalid block instead of a window of it, which takes
   // fewer mappings. False: it would have opened the whole anyway.
@@ -139,10 +138,11 @@ class Blocks {
   // Makes one block of every `factor`. Blocks of one group of which some are current are fetched.
   // No block of the object is in transit or held. Lets the lock go.
   Status join(Lock& lock, Object& object, std::size_t factor);
-  // Makes blocks as large as a window of each. All blocks are Invalid, their flushes have
-  // finished, and none is in transit or held; nobody has copies of single blocks. Does nothing
-  // where there is no memory for it.
+  // Makes blocks as large as a window of each, or the former ones again. All blocks are Invalid,
+  // their flushes have finished, and none is in transit or held; nobody has copies of single
+  // blocks. Does nothing where there is no memory for it.
   void split(Object& object);
+  void unsplit(Object& object);
 
   // ---- Questions
 
@@ -286,13 +286,23 @@ class Blocks {
   bool comesAlong(const Object& object, BlockIndex index, BlockIndex neighbour) const;
   BlockRange readAhead(Object& object, BlockIndex index);
   BlockRange neighbours(Object& object, BlockIndex index, State next);
-  BlockRange ofSplit(Object& object, BlockIndex index, BlockRange range);
-  // Whether blocks may be split.
+  struct OfGroup {
+    BlockRange group;
+    bool first = true;
+    bool firstDirty = true;
+    std::size_t number() const { return static_cast<std::size_t>(group.begin); }
+  };
+  static OfGroup groupOf(const Object& object, BlockIndex index);
+  BlockRange groupOfSplit(Object& object, BlockIndex index, State next);
+  // Whether blocks may be split: those as large as a group of dense use.
   bool splits(const Object& object) const {
     return !protocol_.wholeObjects() && options_.windowBytes != 0 &&
            options_.windowBytes <= DenseUse::kPieceBytes &&
-           object.blockBytes > options_.windowBytes;
+           object.blockBytes > options_.windowBytes &&
+           (object.blockBytes >= DenseUse::kGroupBytes || object.blockCount == 1);
   }
+  bool regroup(Object& object, std::size_t blockBytes);
+  void overwrites(Object& object, BlockRange range);
   void noteOutgrown(Object& object, BlockIndex index, ByteRange bytes);
   void noteSplit(Object& object);
   // The CPU fetches bytes; a launch takes a block, which was in that state. See PageRounds and

@@ -136,33 +136,46 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   object.windows.restart();
   object.split.joined();
   object.readBack.forget();
-  object.copiedBack = {};
+  object.copiedBack.dropAll();
   if (!object.open.empty()) {
     object.open = object.all();
   }
 }
 
-// (Whether the accelerator's bytes are still zero was known by flushes of the blocks.)
 void Blocks::split(Object& object) {
-  const std::size_t bytes = options_.windowBytes;
+  const std::size_t before = object.blockBytes;
+  if (regroup(object, options_.windowBytes)) {
+    object.split.split(before);
+    stats().splits.add();
+  }
+}
+
+void Blocks::unsplit(Object& object) {
+  if (regroup(object, object.split.before())) {
+    object.split.joined();
+  }
+}
+
+// False: there is no memory for it. (Whether the accelerator's bytes are still zero was known by
+// flushes of the blocks.)
+bool Blocks::regroup(Object& object, std::size_t blockBytes) {
+  const std::size_t count = (object.bytes() + blockBytes - 1) / blockBytes;
   try {
-    DenseUse denseUse(object.bytes(), bytes);
-    object.blocks_.remake((object.bytes() + bytes - 1) / bytes);
+    DenseUse denseUse(object.bytes(), blockBytes);
+    object.blocks_.remake(count);
     object.denseUse = std::move(denseUse);
   } catch (const std::bad_alloc&) {
-    return;
+    return false;
   }
   coherence::notePlacesChanged();
-  object.split.split(object.blockBytes);
-  object.blockBytes = bytes;
-  object.blockCount = (object.bytes() + bytes - 1) / bytes;
+  object.blockBytes = blockBytes;
+  object.blockCount = count;
   object.zeroSince.reset();
   object.readRuns = {};
-  object.windows.restart();
   object.readBack.forget();
-  object.copiedBack = {};
+  object.copiedBack.dropAll();
   mappings_.noteEdges(object, 0);
-  stats().splits.add();
+  return true;
 }
 
 }  // namespace gmac

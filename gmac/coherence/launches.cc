@@ -202,7 +202,8 @@ void Launches::endedInCall() {
   }
   if (concurrent_.ended(ledger_.times().now(), std::nullopt) == ConcurrentUse::Verdict::kBad) {
     suspectAll();
-  } else if (blocks_.watchedObjects().empty() && !blocks_.readsBack()) {
+  } else if (blocks_.watchedObjects().empty() && !blocks_.readsBack() &&
+             blocks_.toSplit().empty()) {
     ledger_.settle();
   }
 }

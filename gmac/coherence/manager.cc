@@ -100,7 +100,7 @@ struct Manager::Parts {
         zeroCopy(mutex, accelerator, ledger, waits, index, residency, blocks, launches, promptWaits,
                  concurrent, concurrentObjects, options.managed, options.zeroCopy),
         readBacks(accelerator, ledger, blocks, zeroCopy),
-        splitting(accelerator, blocks),
+        splitting(accelerator, ledger, blocks),
         acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, splitting, readBacks,
                 repeated),
         movedPieces(mutex, index),

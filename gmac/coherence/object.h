@@ -424,29 +424,32 @@ class Object : public DeviceUses,
       bool opens = false;  // the end of the wait opens them, for writing or for reading
       bool write = false;
     };
+    bool any = false;  // part was copied, and perhaps dropped since
     std::array<Part, ReadBackPlaces::kMost> parts;
     Writers writers;
     accel::Ticket ticket;
+    bool opens = false;  // some part
     std::size_t count() const {
       return static_cast<std::size_t>(std::count_if(
           parts.begin(), parts.end(), [](const Part& part) { return !part.bytes.empty(); }));
     }
-    bool any() const { return count() != 0; }
     std::size_t bytes() const {
       return std::accumulate(
           parts.begin(), parts.end(), std::size_t{0},
           [](std::size_t sum, const Part& part) { return sum + part.bytes.length(); });
     }
-    bool opens() const {
-      return std::any_of(parts.begin(), parts.end(), [](const Part& part) { return part.opens; });
-    }
     bool has(ByteRange bytes) const {
-      return std::any_of(parts.begin(), parts.end(),
-                         [bytes](const Part& part) { return part.bytes.contains(bytes); });
+      return any && std::any_of(parts.begin(), parts.end(),
+                                [bytes](const Part& part) { return part.bytes.contains(bytes); });
     }
     void drop(ByteRange block) {
-      for (Part& part : parts) {
-        part = part.bytes.overlaps(block) ? Part{} : part;
+      for (std::size_t i = 0; any && i < parts.size(); ++i) {
+        parts[i] = parts[i].bytes.overlaps(block) ? Part{} : parts[i];
+      }
+    }
+    void dropAll() {
+      if (any) {
+        *this = {};
       }
     }
   };

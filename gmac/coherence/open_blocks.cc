@@ -109,10 +109,10 @@ void Blocks::comes(Object& object, std::size_t offset) {
 }
 
 void Blocks::openCopiedBack(Lock& lock, Object& object) {
+  object.copiedBack.opens = false;
   for (std::size_t place = 0; place < object.readBack.size(); ++place) {
     if (std::exchange(object.copiedBack.parts[place].opens, false)) {
       openPart(lock, object, place);
-      return;
     }
   }
 }
@@ -139,6 +139,10 @@ void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
   if (part) {
     object.writable(index).window = static_cast<std::uint32_t>(
         (copy.bytes.begin - object.offsetOf(index)) / object.windowBytes);
+  }
+  if (object.split.isSplit() && !object.isZeroCopy()) {
+    const OfGroup of = groupOf(object, index);
+    object.split.opensAhead(of.number(), of.first);
   }
   object.readBack.opened(place);
   comes(object, copy.bytes.begin);
@@ -207,6 +211,7 @@ BlockRange Blocks::readAhead(Object& object, BlockIndex index) {
 
 // What lies around a block that an access opens, where it is to come along. Nothing is evicted for
 // it: blocks that become dirty without a write take no more than what the rolling size leaves.
+// (Where blocks were split that does not hold: groupOfSplit().)
 BlockRange Blocks::neighbours(Object& object, BlockIndex index, State next) {
   const bool write = isDirty(next);
   if (object.isZeroCopy()) {
@@ -215,8 +220,8 @@ BlockRange Blocks::neighbours(Object& object, BlockIndex index, State next) {
   BlockRange range = object.denseUse.around(index, write, [&](BlockIndex i) {
     return write ? isDirty(object[i].state) : object[i].state != State::kInvalid;
   });
-  if (object.split.isSplit()) {
-    range = ofSplit(object, index, range);
+  if (object.split.isSplit() && range.end - range.begin > 1) {
+    object.split.costs(SplitPolicy::kSaved);  // nothing was saved in the end
   }
   const std::size_t most = write ? std::max<std::size_t>(1, protocol_.room()) : SIZE_MAX;
   while (range.end - range.begin > most) {
@@ -226,20 +231,48 @@ BlockRange Blocks::neighbours(Object& object, BlockIndex index, State next) {
   return range;
 }
 
-// The same where blocks were split; `range`: what dense use says.
-BlockRange Blocks::ofSplit(Object& object, BlockIndex index, BlockRange range) {
-  const BlockRange group = object.denseUse.group(index);
-  bool first = true;
-  for (BlockIndex i = group.begin; i < group.end && first; i = i + 1) {
-    first = object[i].state == State::kInvalid;
+// Of split blocks: which group a block is of, and whether no other block of it is open, or dirty.
+Blocks::OfGroup Blocks::groupOf(const Object& object, BlockIndex index) {
+  OfGroup of{.group = object.denseUse.group(index)};
+  for (BlockIndex i = of.group.begin; i < of.group.end; i = i + 1) {
+    of.first = of.first && (i == index || object[i].state == State::kInvalid);
+    of.firstDirty = of.firstDirty && (i == index || !isDirty(object[i].state));
   }
-  if (range.end - range.begin == 1) {
-    object.split.opens(first);
-  } else if (!first) {
-    object.split.opensGroup();
+  return of;
+}
+
+// The group that an access opens as a whole; empty: it opens no more than others do.
+BlockRange Blocks::groupOfSplit(Object& object, BlockIndex index, State next) {
+  if (!object.split.isSplit() || object.isZeroCopy()) {
+    return {};
+  }
+  const OfGroup of = groupOf(object, index);
+  const bool alone = object.split.opensAlone(of.number(), of.first);
+  if (alone && isDirty(next)) {
+    object.split.dirties(of.number(), of.firstDirty);
   }
   noteSplit(object);
-  return object.split.isDense() ? group : range;
+  return alone ? BlockRange{} : of.group;
+}
+
+// Blocks that the CPU overwrites would not have been fetched, however large they were. But each is
+// opened and flushed by itself: it costs a fault or so, but for the first of a group.
+void Blocks::overwrites(Object& object, BlockRange range) {
+  if (!object.split.isSplit() || object.isZeroCopy()) {
+    return;
+  }
+  std::size_t groups = 0;
+  for (BlockIndex i = range.begin; i < range.end; ++groups) {
+    const BlockRange group = object.denseUse.group(i);
+    bool first = true;
+    for (BlockIndex j = group.begin; j < i && first; j = j + 1) {
+      first = object[j].state == State::kInvalid;
+    }
+    groups -= first ? 0 : 1;
+    i = group.end;
+  }
+  object.split.costs(range.end - range.begin - groups);
+  noteSplit(object);
 }
 
 // An access outside the window of a block opens all of it: for a few bytes, perhaps, unless it goes
@@ -371,13 +404,21 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     }
     noteOutgrown(object, index, bytes);
   } else {
-    if (next == State::kReadOnly) {
-      range = readAhead(object, index);
+    const BlockRange group = groupOfSplit(object, index, next);
+    if (!group.empty()) {
+      around = group;
+    } else {
+      if (next == State::kReadOnly) {
+        range = readAhead(object, index);
+      }
+      if (range.end - range.begin == 1) {
+        around = neighbours(object, index, next);
+      }
     }
-    if (range.end - range.begin == 1) {
-      around = neighbours(object, index, next);
+    // (What is known of windows of large blocks is for when there are some again.)
+    if (!object.split.isSplit()) {
+      object.windows.openedWhole(range, index);
     }
-    object.windows.openedWhole(range, index);
   }
   if (block.state == State::kInvalid) {
     object.comers.comes(threadNumber());
@@ -470,8 +511,9 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     lock.waitForChange();
     return Step::kRetry;
   }
-  if (object.split.isSplit() && becomesDirty) {
-    object.split.dirties();
+  if (becomesDirty && object.split.isSplit() && !object.isZeroCopy()) {
+    const OfGroup of = groupOf(object, index);
+    object.split.dirties(of.number(), of.firstDirty);
     noteSplit(object);
   }
   GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next));
@@ -554,12 +596,14 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
     lock.waitForChange();
     return Step::kRetry;
   }
+  overwrites(object, {index, index + 1});
   GMAC_TRY(
       openPages(lock, object, {index, index + 1}, protocol_.on(block.state, Event::kWrite).next));
   return Step::kOpened;
 }
 
 Status Blocks::openUnfetched(Lock& lock, Object& object, BlockRange range) {
+  overwrites(object, range);
   GMAC_TRY(protect(lock, object, range, os::Access::kReadWrite));
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     setState(object, i, protocol_.on(object[i].state, Event::kWrite).next);

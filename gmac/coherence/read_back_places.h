@@ -37,20 +37,15 @@ class ReadBackPlaces {
   static ReadBackPlaces ofOneCopy() {
     ReadBackPlaces places;
     places.places_[0].policy = ReadBackPolicy::ofOneCopy();
+    places.oneCopy_ = true;
     places.count_ = 1;
     return places;
   }
-  void forget() {
-    for (Place& place : places_) {
-      place.policy.forget();
-      place.newest = 0;
-    }
-    first_.forget();
-  }
+  void forget() { *this = oneCopy_ ? ofOneCopy() : ReadBackPlaces(); }
   // The next object in the memory begins where this one has ended; `open`: with what was open.
   ReadBackPlaces forNext(bool open) const {
     ReadBackPlaces next = *this;
-    for (Place& place : next.places_) {
+    for (Place& place : next.used()) {
       place.policy = place.policy.forNext(open);
     }
     next.first_ = first_.forNext(open);
@@ -96,7 +91,7 @@ class ReadBackPlaces {
   ReadBackPolicy& operator[](std::size_t place) { return places_[place].policy; }
   const ReadBackPolicy& operator[](std::size_t place) const { return places_[place].policy; }
   // What the CPU comes for first in a round; where bytes have one copy, that is the one place.
-  const ReadBackPolicy& first() const { return count_ == 1 ? places_[0].policy : first_; }
+  const ReadBackPolicy& first() const { return oneCopy_ ? places_[0].policy : first_; }
   // Whether the CPU comes for the same bytes again and again: first, or at some place.
   bool repeats() const {
     return first().repeats() || std::any_of(used().begin(), used().end(), [](const Place& place) {
@@ -119,27 +114,31 @@ class ReadBackPlaces {
   std::span<const Place> used() const { return {places_.data(), count_}; }
   // NULL: the block gets none.
   Place* placeFor(BlockIndex block) {
-    if (count_ == 1) {
-      return places_.data();
-    }
-    const auto known = std::find_if(places_.begin(), places_.end(), [block](const Place& place) {
+    const std::span<Place> places = used();
+    const auto known = std::find_if(places.begin(), places.end(), [block](const Place& place) {
       return place.policy.isFor(block);
     });
-    if (known != places_.end()) {
+    if (known != places.end()) {
       return &*known;
     }
+    if (oneCopy_) {
+      return places_.data();
+    }
+    if (count_ < kMost) {
+      places_[count_].newest = fetches_;
+      return &places_[count_++];
+    }
     Place* const oldest =
-        &*std::min_element(places_.begin(), places_.end(),
+        &*std::min_element(places.begin(), places.end(),
                            [](const Place& a, const Place& b) { return a.newest < b.newest; });
-    return oldest->newest == 0 || !lately(*oldest) ? oldest : nullptr;
+    return lately(*oldest) ? nullptr : oldest;
   }
-  bool lately(const Place& place) const {
-    return count_ == 1 || fetches_ - place.newest <= kLately;
-  }
+  bool lately(const Place& place) const { return oneCopy_ || fetches_ - place.newest <= kLately; }
 
   ReadBackPolicy first_;  // makes no guesses
   std::array<Place, kMost> places_{};
-  std::size_t count_ = kMost;
+  std::size_t count_ = 0;  // places in use
+  bool oneCopy_ = false;
   std::uint64_t fetches_ = 0;  // of all blocks
 };
 

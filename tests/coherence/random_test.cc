@@ -398,7 +398,8 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   if (GetParam().windowBytes != 0 && steps >= 1000) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
-    EXPECT_EQ(stats().splits.value() > splits, GetParam().splitAfter != 0);
+    EXPECT_TRUE(stats().splits.value() > splits || GetParam().splitAfter == 0 ||
+                GetParam().fake.zeroCopy);
   }
   // (Few programs come for one page of a large object for so long.)
   if (GetParam().fake.zeroCopy && GetParam().zeroCopy.mostBytes == SIZE_MAX && steps >= 1000) {
@@ -438,10 +439,6 @@ std::vector<MachineSetup> randomSetups() {
   windows.rollingSize = 3;
   windows.readAheadBytes = 8 * windows.blockBytes;
   setups.push_back(windows);
-  // The same, and split where the CPU comes for few places of each.
-  windows.opensNeighbours = true;
-  windows.splitAfter = 1;
-  setups.push_back(windows);
   // Small blocks that are opened together, as far as the rolling size leaves room.
   for (const std::size_t blockBytes : {4 * kKiB, 64 * kKiB}) {
     MachineSetup neighbours;
@@ -471,6 +468,12 @@ std::vector<MachineSetup> randomSetups() {
   windows.blockBytes = 512 * kKiB;
   windows.windowBytes = 64 * kKiB;
   windows.fake.movedPages = true;
+  setups.push_back(windows);
+  addZeroCopy(windows);
+  // Blocks that are split where the CPU comes for few places of each.
+  windows.blockBytes = 2 * kMiB;
+  windows.opensNeighbours = true;
+  windows.splitAfter = 1;
   setups.push_back(windows);
   addZeroCopy(windows);
   return setups;

@@ -125,23 +125,6 @@ TEST(ReadBackPlaces, AProgramThatGoesFromPlaceToPlacePaysForFew) {
   EXPECT_LE(program.copies, ReadBackPlaces::kMost * (std::bit_width(std::size_t{10000}) + 1));
 }
 
-TEST(ReadBackPlaces, NoProgramHasManyWrongGuesses) {
-  std::mt19937_64 random(7);
-  for (int i = 0; i < 200; ++i) {
-    Program program;
-    const std::uint64_t odds = 2 + random() % 12;
-    const std::size_t blocks = 1 + random() % 12;
-    for (int round = 0; round < 2000; ++round) {
-      std::vector<std::size_t> looks;
-      std::generate_n(std::back_inserter(looks), random() % odds,
-                      [&] { return random() % blocks; });
-      (void)program.round(looks);
-    }
-    EXPECT_LE(program.copies,
-              (ReadBackPolicy::kMostUnchecked + 1) * (program.fetches + ReadBackPlaces::kMost));
-  }
-}
-
 TEST(ReadBackPlaces, OfOneCopyOnePlaceIsKnown) {
   Program program(ReadBackPlaces::ofOneCopy());
   EXPECT_EQ(program.rounds(40, {5, 6}), (Blocks{5}));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ class Splitting : public ::testing::TestWithParam<bool> {
     MachineSetup setup;
     setup.blockBytes = kBlock;
     setup.windowBytes = kWindow;
+    setup.readAheadBytes = 8 * kMiB;
     setup.opensNeighbours = true;
     setup.splitAfter = 2;
     setup.fake.movedPages = GetParam();
@@ -81,10 +83,10 @@ class Splitting : public ::testing::TestWithParam<bool> {
     machine_->verify();
     return moved() - before;
   }
-  std::size_t rounds(int count, const std::vector<std::size_t>& places) {
+  std::size_t rounds(int count, const std::vector<std::size_t>& places, bool write = true) {
     std::size_t moved = 0;
     for (int i = 0; i < count; ++i) {
-      moved = round(places);
+      moved = round(places, write);
     }
     return moved;
   }
@@ -144,11 +146,31 @@ TEST_P(Splitting, TheBlocksAreLargeAgainWhereTheCpuUsesAllOfThem) {
   const std::uint64_t wrong = splits();
   EXPECT_LE(wrong, before + 2) << "ever more rarely";
   expectAll();
-  // And small ones once more.
-  for (int i = 0; i < 400 && splits() == wrong; ++i) {
-    round(few());
+}
+
+TEST_P(Splitting, SoTheyAreWhereItOnlyReads) {
+  rounds(20, few());
+  const auto all = every(kStep);
+  rounds(4, all, false);
+  const std::uint64_t faults = stats().readFaults.value();
+  const int count = 100;
+  rounds(count, all, false);
+  EXPECT_LE(stats().readFaults.value() - faults, std::uint64_t{count} * (kBytes / kBlock + 2));
+  expectAll();
+}
+
+// More groups than are looked at first, and more places than are read back.
+TEST_P(Splitting, ALargeObjectStaysSplit) {
+  constexpr std::size_t kLarge = 16 * kBlock;
+  start(setup(), kLarge);
+  const std::uint64_t before = splits();
+  std::vector<std::size_t> places;
+  for (std::size_t at = 0; at < kLarge; at += kBlock / 4) {
+    places.push_back(at);
   }
-  EXPECT_EQ(splits(), wrong + 1);
+  rounds(60, places);
+  EXPECT_EQ(splits(), before + 1);
+  EXPECT_LE(round(places), 2 * places.size() * kWindow);
   expectAll();
 }
 
@@ -165,13 +187,15 @@ TEST_P(Splitting, WhatTheCpuHasStaysOpen) {
     machine_->verify();
   }
   EXPECT_EQ(splits(), before);
-  call();
-  machine_->sync();
+  rounds(20, few());
   EXPECT_EQ(splits(), before + 1);
   expectAll();
 }
 
-TEST_P(Splitting, AnObjectThatIsFreedIsInNoList) {
+TEST_P(Splitting, AnObjectThatIsFreedIsInNoListWhereItsMemoryIsKept) {
+  MachineSetup keeps = setup();
+  keeps.keptBytes = 2 * kBytes;
+  start(keeps);
   const std::uint64_t before = splits();
   for (int i = 0; i < 20; ++i) {
     call();
@@ -197,15 +221,77 @@ TEST_P(Splitting, SoAreThoseOfASmallObject) {
   expectAll();
 }
 
-// Lazy-update has one block for an object, whatever comes.
-TEST_P(Splitting, WholeObjectsStayWhole) {
-  MachineSetup lazy = setup();
-  lazy.protocol = "lazy";
-  start(lazy);
+// Bulk operations open block by block what they overwrite, and fetch nothing: small blocks are
+// worse for them, too.
+TEST_P(Splitting, TheyAreJoinedWhereAllIsOverwritten) {
+  rounds(20, few());
   const std::uint64_t before = splits();
-  rounds(60, few());
+  const std::vector<std::byte> bytes(kBytes, std::byte{3});
+  const auto overwrite = [&] {
+    machine_->manager().copy(a_, bytes.data(), kBytes, &std::memmove);
+    expected_ = bytes;
+    call();
+    machine_->sync();
+    machine_->verify();
+  };
+  for (int i = 0; i < 3; ++i) {
+    overwrite();
+  }
+  // (Windows of large blocks are tried again.)
+  const std::uint64_t windows = stats().windows.value();
+  rounds(4, {0});
+  EXPECT_GT(stats().windows.value(), windows);
   EXPECT_EQ(splits(), before);
   expectAll();
+}
+
+// An object of split blocks gets one copy, and two again.
+TEST_P(Splitting, OneCopyHasThemToo) {
+  MachineSetup one = setup();
+  one.fake.movableMemory = true;
+  one.fake.zeroCopy = true;
+  one.zeroCopy.limits = {.leastRounds = 32, .longest = UINT64_MAX, .few = SIZE_MAX};
+  one.zeroCopy.prompt = {.leastRounds = UINT32_MAX};
+  one.clock = [] { return std::uint64_t{1}; };
+  start(one, kBlock);
+  const std::uint64_t before = splits();
+  const std::uint64_t moved = stats().zeroCopies.value();
+  rounds(12, {0, kBlock / 2});
+  EXPECT_EQ(splits(), before + 1);
+  rounds(100, {0});
+  EXPECT_EQ(stats().zeroCopies.value(), moved + 1);
+  rounds(300, {0, kBlock / 2});
+  expectAll();
+  const std::uint64_t ended = stats().zeroCopiesEnded.value();
+  for (int i = 0; i < 1000 && stats().zeroCopiesEnded.value() == ended; ++i) {
+    call();
+    machine_->sync();
+  }
+  EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
+  rounds(12, {0, kBlock / 2});
+  expectAll();
+}
+
+// A program that uses all of its data at random looks like one that touches a few places. The split
+// costs it the faults of two groups.
+TEST_P(Splitting, AWrongOneCostsFewFaults) {
+  constexpr std::size_t kLarge = 16 * kBlock;
+  start(setup(), kLarge);
+  const std::uint64_t before = splits();
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 12; ++i) {
+    const std::uint64_t faults = stats().readFaults.value();
+    for (std::size_t access = 0; access < kLarge / kStep * 16; ++access) {
+      const std::size_t at = random() % kLarge;
+      volatile std::byte& byte = a_[at];
+      ASSERT_TRUE(byte == expected_[at]) << at;
+    }
+    EXPECT_LE(stats().readFaults.value() - faults, kLarge / kBlock + 40) << i;
+    call();
+    machine_->sync();
+    machine_->verify();
+  }
+  EXPECT_GT(splits(), before);
 }
 
 TEST_P(Splitting, ARunOfNeighboursIsNoEvidence) {

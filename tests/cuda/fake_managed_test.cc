@@ -1108,7 +1108,7 @@ TEST_F(ManagedPrograms, DISABLED_AStaticDestructorLooksAtIt) {
 
 TEST(ManagedProgramsAtExit, StaticDestructorsReadAfterCudaHasEnded) {
   const testing::ChildEnd end = testing::runChild(
-      "ManagedPrograms.DISABLED_AStaticDestructorLooksAtIt", {{"GMAC_ROLLING_SIZE", "1"}});
+      "ManagedPrograms.DISABLED_AStaticDestructorLooksAtIt", {{"GMAC_ROLLING_SIZE", "2"}});
   EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 

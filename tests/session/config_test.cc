@@ -181,6 +181,7 @@ INSTANTIATE_TEST_SUITE_P(
                       BadValue{"GMAC_BLOCK_SIZE", " 4096", "bytes"},
                       BadValue{"GMAC_BLOCK_SIZE", "0x1000", "bytes"},
                       BadValue{"GMAC_ROLLING_SIZE", "2K", "blocks"},
+                      BadValue{"GMAC_ROLLING_SIZE", "1", "from 2 to"},
                       BadValue{"GMAC_ROLLING_SIZE", "2.5", "blocks"},
                       BadValue{"GMAC_ROLLING_SIZE", "1073741825", "or 0: adaptive"},
                       BadValue{"GMAC_ROLLING_SIZE", "18446744073709551616", "blocks"},

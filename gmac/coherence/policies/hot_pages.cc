@@ -50,10 +50,10 @@ Object& HotPages::leaves(std::unique_ptr<Object> page) {
   // What the CPU comes for there is the page's now.
   const std::size_t begin = numberOf(result) * pageBytes_;
   result.zeroCopy = object.pageRounds->release(numberOf(result));
+  object.copiedBack.dropAll();
   if (object.readBack.overlaps({begin, begin + pageBytes_})) {
     object.readBackHook.unlink();
     object.readBack.forget();
-    object.copiedBack = {};
   }
   // (The program may have chosen the object's home meanwhile.)
   result.advised = object.advised;

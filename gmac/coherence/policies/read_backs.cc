@@ -2,6 +2,7 @@
 #include "gmac/coherence/policies/read_backs.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "gmac/accel/commands.h"
 #include "gmac/base/thread_number.h"
@@ -48,10 +49,12 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
     if (places.empty()) {
       if (object.zeroCopy.taken()) {
         noteRound();
+      } else {
+        object.readBackHook.unlink();  // until a call takes something again
       }
       continue;
     }
-    if (object.copiedBack.any() && object.copiedBack.writers == ledger_.newestWriters(object)) {
+    if (object.copiedBack.any && object.copiedBack.writers == ledger_.newestWriters(object)) {
       continue;
     }
     if (object.isZeroCopy()) {
@@ -120,14 +123,16 @@ bool ReadBacks::mayCopyOn(const WriterQueue& queue,
 
 // What is to be copied, and opened when the wait is over. False: nothing.
 bool ReadBacks::guess(Object& object, const Places& places) {
-  object.copiedBack = {};
+  Object::ReadBack& copies = object.copiedBack;
+  copies.dropAll();
   for (const std::size_t place : places) {
     if (const auto guess = object.readBack[place].guess()) {
-      object.copiedBack.parts[place] = {
-          .bytes = guess->bytes, .opens = guess->open, .write = guess->write};
+      copies.parts[place] = {.bytes = guess->bytes, .opens = guess->open, .write = guess->write};
+      copies.any = true;
+      copies.opens = copies.opens || guess->open;
     }
   }
-  if (!object.copiedBack.any()) {
+  if (!copies.any) {
     return false;
   }
   if (object.readBack.first().repeats()) {
@@ -153,17 +158,17 @@ void ReadBacks::copy(Object& object, const Places& places, const WriterQueue& qu
       status = status.ok() ? commands.copyOut(to, from, part.bytes.length()) : status;
       part = status.ok() ? part : Object::ReadBack::Part{};
     }
-    return copies.any() ? Status() : status;
+    return copies.count() != 0 ? Status() : status;
   });
   const TraceSpan span("copy", "read back", {"bytes", copies.bytes()});
   const Result<accel::Ticket> ticket = submit(queue, work);
-  copies = ticket.ok() ? copies : Object::ReadBack{};
   for (const std::size_t place : places) {
-    if (copies.parts[place].bytes.empty()) {
+    if (!ticket.ok() || copies.parts[place].bytes.empty()) {
       object.readBack[place].notCopied();
     }
   }
   if (!ticket.ok()) {
+    copies.dropAll();
     return;
   }
   if (queue.kind != Kind::kStream) {
@@ -214,14 +219,15 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
       object.roundsHook.unlink();
     }
   }
-  for (;;) {
-    const auto next = std::find_if(objects.begin(), objects.end(), [&](const Object& object) {
-      return object.copiedBack.opens() && waiting_.concerns(thread, object.comers.newest());
-    });
-    if (next == objects.end()) {
-      break;
+  for (auto next = objects.begin(); next != objects.end();) {
+    Object& object = *next;
+    ++next;
+    if (object.copiedBack.opens && waiting_.concerns(thread, object.comers.newest())) {
+      blocks_.openCopiedBack(lock, object);
+      // The lock was free, and any other one may be gone.
+      next = object.readBackHook.is_linked() ? std::next(objects.iterator_to(object))
+                                             : objects.begin();
     }
-    blocks_.openCopiedBack(lock, *next);
   }
   zeroCopy_.waitEnded(lock, wait, round);
 }

@@ -1,35 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/policies/splitting.h"
 
+#include <algorithm>
+
+#include "gmac/accel/devices.h"
+#include "gmac/coherence/ledger.h"
+
 namespace gmac {
 
 using Advice = SplitPolicy::Advice;
 
-// (Parts of an object that are objects of their own end at borders of its blocks.)
 bool Splitting::mayChange(const Object& object) const {
-  return object.open.empty() && !object.inTransit() && !object.held() && !object.closing &&
-         object.preparing == 0 && !object.spread() && !object.isZeroCopy() &&
-         object.pages.empty() && object.whole == nullptr && object.lent.empty() &&
-         !object.protectionIsStale() && accelerator_.done(object.flushed());
+  if (!object.open.empty() || object.inTransit() || object.held() || object.closing ||
+      object.preparing > 0 || object.spread() || object.isZeroCopy() || object.whole != nullptr ||
+      !object.lent.empty() || object.protectionIsStale()) {
+    return false;
+  }
+  // (Bytes are gathered from other devices by blocks.)
+  const accel::Devices* const devices = accelerator_.devices();
+  if (devices != nullptr && !devices->reachEachOther() && !ledger_.writersDone(object)) {
+    return false;
+  }
+  const NewestCalls flushes = blocks_.flushesOf(object, object.all());
+  return std::all_of(flushes.begin(), flushes.end(),
+                     [this](accel::Ticket flush) { return accelerator_.done(flush); });
 }
 
-void Splitting::afterWait(Lock& lock) {
+void Splitting::afterWait() {
   Blocks::SplitList& objects = blocks_.toSplit();
-  for (auto next = objects.begin(); next != objects.end();) {
-    Object& object = *next;
-    ++next;
+  while (!objects.empty()) {
+    Object& object = objects.front();
     const Advice advice = object.split.advice();
-    if (advice != Advice::kStay && !mayChange(object)) {
+    object.splitHook.unlink();  // the next evidence links it again
+    if (advice == Advice::kStay || !mayChange(object)) {
       continue;
     }
-    object.splitHook.unlink();
     if (advice == Advice::kSplit) {
       blocks_.split(object);
-    } else if (advice == Advice::kJoin) {
-      (void)blocks_.join(lock, object, object.split.before() / object.blockBytes);
-      next = objects.begin();  // the lock may have been free
+      continue;
+    }
+    // (Pages that are objects of their own end at borders of blocks.)
+    const std::size_t before = object.split.before();
+    if (object.pages.empty() || object.pages.front()->bytes() % before == 0) {
+      blocks_.unsplit(object);
     }
   }
+  blocks_.noteReadBacks();
 }
 
 }  // namespace gmac

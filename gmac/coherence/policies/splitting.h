@@ -7,29 +7,30 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/coherence/blocks.h"
-#include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 
 namespace gmac {
+
+class Ledger;
 
 // Acts at the end of the program's waits, on objects of which the CPU has nothing open and whose
 // flushes have finished: then a change of their blocks moves and protects nothing. Not for the
 // fault handler.
 class Splitting {
  public:
-  Splitting(accel::Accelerator& accelerator, Blocks& blocks)
-      : accelerator_(accelerator), blocks_(blocks) {}
+  Splitting(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks)
+      : accelerator_(accelerator), ledger_(ledger), blocks_(blocks) {}
   Splitting(const Splitting&) = delete;
   Splitting& operator=(const Splitting&) = delete;
 
-  // The program has waited. May let the lock go. A hint: what fails leaves blocks as they
-  // are, until the next wait.
-  void afterWait(Lock& lock);
+  // The program has waited; under the lock. A hint: what cannot be changed now stays as it is.
+  void afterWait();
 
  private:
   bool mayChange(const Object& object) const;
 
   accel::Accelerator& accelerator_;
+  Ledger& ledger_;
   Blocks& blocks_;
 };
 
