@@ -626,7 +626,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param); });
 
 TEST(InAProcessWithBlocks, AnEvictionOutdatesTheOtherCopies) {
-  run("AnEvictionOutdatesTheOtherCopies", {4}, {{"rolling", "64K"}, {"rolling", "4K"}}, "1");
+  run("AnEvictionOutdatesTheOtherCopies", {4}, {{"rolling", "64K"}, {"rolling", "4K"}}, "2");
 }
 
 TEST(InAProcessWithBlocks, OtherBlocksStayOpenOnTheCpu) {

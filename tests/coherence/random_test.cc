@@ -385,7 +385,6 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   const std::uint64_t windows = stats().windows.value();
   const std::uint64_t outgrown = stats().windowsOutgrown.value();
   const std::uint64_t readBacks = stats().readBacks.value();
-  const std::uint64_t splits = stats().splits.value();
   const std::uint64_t zeroCopies = stats().zeroCopies.value();
   const std::uint64_t zeroCopiesEnded = stats().zeroCopiesEnded.value();
   for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
@@ -398,8 +397,6 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   if (GetParam().windowBytes != 0 && steps >= 1000) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
-    EXPECT_TRUE(stats().splits.value() > splits || GetParam().splitAfter == 0 ||
-                GetParam().fake.zeroCopy);
   }
   // (Few programs come for one page of a large object for so long.)
   if (GetParam().fake.zeroCopy && GetParam().zeroCopy.mostBytes == SIZE_MAX && steps >= 1000) {
