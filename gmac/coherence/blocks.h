@@ -163,13 +163,11 @@ class Blocks {
   // Whether a wait would find such bytes closed.
   bool readsBack() const {
     return std::any_of(readBacks_.begin(), readBacks_.end(), [](const Object& object) {
-      const ReadBackPlaces& places = object.readBack;
-      for (std::size_t i = 0; i < places.size(); ++i) {
-        if (places[i].guesses() && object[places[i].block()].state == State::kInvalid) {
-          return true;
-        }
+      std::size_t place = 0;
+      while (place < object.readBack.size() && !object.lacksPlace(place)) {
+        ++place;
       }
-      return false;
+      return place < object.readBack.size();
     });
   }
   void noteReadBacks() {

@@ -416,6 +416,11 @@ class Object : public DeviceUses,
 
   // ---- copies ahead of the CPU's next reads ----
   ReadBackPlaces readBack;
+  // Whether the CPU is about to come for a place's bytes, and lacks them.
+  bool lacksPlace(std::size_t place) const {
+    const ReadBackPolicy& policy = readBack[place];
+    return policy.guesses() && (*this)[policy.block()].state == State::kInvalid;
+  }
   // Bytes of Invalid blocks that were copied ahead, by place: once the ticket has finished, the
   // CPU's pages have them as those writers left them.
   struct ReadBack {

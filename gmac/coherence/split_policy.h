@@ -87,12 +87,13 @@ class SplitPolicy {
       (void)opensAlone(group, true);
     }
   }
-  // The CPU makes a block dirty that was open for reading; `first`: of its group.
+  // The CPU makes a block of a group dirty, the first one or not.
   void dirties(std::size_t group, bool first) {
     if (!probing_ || isProbe(group)) {
       add(first ? kSaved : -1);
     }
   }
+  // What else so many faults have come to.
   void costs(std::size_t faults) {
     add(-static_cast<std::int32_t>(std::min<std::size_t>(faults, kMostSaved + kMostLost + 1)));
   }

@@ -92,12 +92,10 @@ void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream
   blocks_.noteReadBacks();
 }
 
-// Those whose bytes the CPU is about to come for, and lacks.
 ReadBacks::Places ReadBacks::placesToOpen(const Object& object) const {
   Places places;
   for (std::size_t place = 0; place < object.readBack.size(); ++place) {
-    const ReadBackPolicy& policy = object.readBack[place];
-    if (policy.guesses() && object[policy.block()].state == State::kInvalid) {
+    if (object.lacksPlace(place)) {
       places.add(place);
     }
   }
