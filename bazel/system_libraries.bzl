@@ -73,7 +73,7 @@ _system_library = repository_rule(
 )
 
 def system_libraries():
-    """Declares @boost, @cli11, @fmt, @nlohmann_json, @gtest, @gmock, @benchmark, @openmpi, @mpich."""
+    """Declares @boost, @cli11, @fmt, @nlohmann_json, @lz4, @zstd, @gtest, @gmock, @benchmark, @openmpi, @mpich."""
     _system_library(
         name = "boost",
         package = "libboost-dev",
@@ -93,6 +93,18 @@ def system_libraries():
         name = "nlohmann_json",
         package = "nlohmann-json3-dev",
         headers = ["nlohmann/json.hpp"],
+    )
+    _system_library(
+        name = "lz4",
+        package = "liblz4-dev",
+        headers = ["lz4.h"],
+        archives = ["liblz4.a"],
+    )
+    _system_library(
+        name = "zstd",
+        package = "libzstd-dev",
+        headers = ["zstd.h"],
+        archives = ["libzstd.a"],
     )
     _system_library(
         name = "gtest",

@@ -5,7 +5,7 @@ required_packages=(
   bazel-bootstrap bazel-rules-java bazel-rules-proto bazel-platforms bazel-skylib
   g++ gfortran lld git make pkg-config python3 xz-utils clang-format clang-tidy
   libgtest-dev libgmock-dev libbenchmark-dev libboost-dev libcli11-dev libfmt-dev
-  nlohmann-json3-dev libopenmpi-dev libpmix-dev openmpi-bin libmpich-dev mpich python3-mpi4py python3-numpy iproute2 gnuplot-nox libjemalloc2 libtcmalloc-minimal4
+  nlohmann-json3-dev liblz4-dev libzstd-dev libopenmpi-dev libpmix-dev openmpi-bin libmpich-dev mpich python3-mpi4py python3-numpy iproute2 gnuplot-nox libjemalloc2 libtcmalloc-minimal4
 )
 
 missing_packages() {
