@@ -53,7 +53,7 @@ class NativeStreams {
   // Everything submitted to `stream` from now on runs after the ticket's work.
   virtual Status follow(NativeStream stream, Ticket ticket) = 0;
   // A ticket for all that `stream` holds so far. `earlier`: a ticket of a mark that is known to be
-  // of the same stream, or none. It is complete when the new one is, so nobody asks about it again.
+  // of the same stream, or none. It is complete when the new one is, if not before.
   virtual Result<Ticket> mark(NativeStream stream, Ticket earlier) = 0;
   // Accelerator::endIsAwaited() of a mark that `stream` has just got.
   virtual void endIsAwaited(NativeStream stream, Ticket ticket) noexcept {

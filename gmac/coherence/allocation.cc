@@ -322,10 +322,16 @@ void Allocation::awaitStreams(void* small) {
     return;  // small_.free() says why
   }
   Lock lock(mutex_);
-  const Object* const region = index_.find(small);
-  if (region != nullptr && ledger_.runningStreamWork().value != 0) {
-    bool waited = false;
+  for (bool waited = true; waited && ledger_.runningStreamWork().value != 0;) {
+    waited = false;
+    const Object* const region = index_.find(small);
+    if (region == nullptr) {
+      return;
+    }
     (void)waits_.forWriters(lock, *region, &waited);
+    if (!waited) {
+      (void)waits_.forWork(lock, ledger_.runningReader(*region), &waited);
+    }
   }
 }
 
@@ -359,11 +365,13 @@ Status Allocation::destroy(Lock& lock, Object& object) {
     awaited = settle();
     (void)waits_.forWriters(lock, object, &waited);
     Tickets readers = ledger_.callsWith(object);
-    // (There are pages where there is one queue of calls.)
+    // (Launches list an object with its pages. There are pages where there is one queue of calls.)
     accel::Ticket ofPages;
     for (const std::unique_ptr<Object>& page : object.pages) {
       for (const accel::Ticket call : ledger_.callsWith(*page)) {
-        ofPages.value = std::max(ofPages.value, call.value);
+        if (std::find(readers.begin(), readers.end(), call) == readers.end()) {
+          ofPages.value = std::max(ofPages.value, call.value);
+        }
       }
     }
     if (ofPages.value != 0 && !readers.full()) {

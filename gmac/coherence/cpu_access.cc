@@ -11,6 +11,8 @@
 #include "gmac/base/log.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/concurrent_objects.h"
+#include "gmac/coherence/ledger.h"
+#include "gmac/coherence/listing_policy.h"
 #include "gmac/coherence/policies/coarsening.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -51,6 +53,24 @@ void CpuAccess::tellOfFaultInChild(void* address) noexcept {
   }
 }
 
+void CpuAccess::found(Fault& fault, Object& object, Intent intent) {
+  fault.counts = ledger_.newestWorkWith(object) != object.born;
+  if (listing_.on() && object.users == Object::Users::kEverybody &&
+      ledger_.runningStreamWork().value != 0 && ledger_.writersDone(object) &&
+      (intent == Intent::kRead || ledger_.readersDone(object))) {
+    listing_.passed(ledger_.newestWork());
+  }
+}
+
+void CpuAccess::ends(const Fault& fault) {
+  if (!fault.counts && !listing_.watches()) {
+    return;
+  }
+  const ListingPolicy::Moment moment{ledger_.times().now(), stats().calls.value()};
+  listing_.watches() ? listing_.tick(moment) : listing_.accessed(moment.now - fault.begun, moment);
+  coherence::letLaunchesList(listing_.on());
+}
+
 bool CpuAccess::onFault(void* address, bool write) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   const Timed timed(Phase::kSignal);
@@ -62,6 +82,7 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
     return ByteRange{offset, offset + 1};
   };
   const Walk walk(blocks_);
+  Fault fault{.begun = ledger_.times().now()};
   Lock lock(mutex_, address);
   Step step = Step::kRetry;
   for (bool first = true; step == Step::kRetry; first = false) {
@@ -71,6 +92,7 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
     }
     if (first) {
       (write ? stats().writeFaults : stats().readFaults).add();
+      found(fault, *object, intent);
     } else if (object->usable(byteOf(*object), intent)) {
       break;  // opened by another thread while this one waited
     }
@@ -88,6 +110,7 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
     }
     step = *opened;
   }
+  ends(fault);
   residency_.served();
   lock.leaveSignalsToReturn();
   return true;

@@ -5,6 +5,7 @@
 #define GMAC_COHERENCE_CPU_ACCESS_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "gmac/base/status.h"
 #include "gmac/coherence/loans.h"
@@ -18,19 +19,24 @@ namespace gmac {
 class Blocks;
 class Coarsening;
 class ConcurrentObjects;
+class Ledger;
+class ListingPolicy;
 
 // Thread-safe. Fault path.
 class CpuAccess {
  public:
   CpuAccess(ObjectMutex& mutex, ObjectIndex& index, Loans& loans, Residency& residency,
-            Blocks& blocks, Coarsening& coarsening, ConcurrentObjects& concurrent)
+            Blocks& blocks, Coarsening& coarsening, ConcurrentObjects& concurrent, Ledger& ledger,
+            ListingPolicy& listing)
       : mutex_(mutex),
         index_(index),
         loans_(loans),
         residency_(residency),
         blocks_(blocks),
         coarsening_(coarsening),
-        concurrent_(concurrent) {}
+        concurrent_(concurrent),
+        ledger_(ledger),
+        listing_(listing) {}
   CpuAccess(const CpuAccess&) = delete;
   CpuAccess& operator=(const CpuAccess&) = delete;
 
@@ -53,6 +59,13 @@ class CpuAccess {
   Result<Step> open(Lock& lock, Object& object, ByteRange bytes, Intent intent);
 
  private:
+  // What ListingPolicy learns of an access: when it has found its object, and when it ends.
+  struct Fault {
+    std::uint64_t begun = 0;
+    bool counts = false;  // the device may have used the object
+  };
+  void found(Fault& fault, Object& object, Intent intent);
+  void ends(const Fault& fault);
   Result<Step> openForOverwriting(Lock& lock, Object& object, BlockIndex index);
 
   ObjectMutex& mutex_;
@@ -62,6 +75,8 @@ class CpuAccess {
   Blocks& blocks_;
   Coarsening& coarsening_;
   ConcurrentObjects& concurrent_;
+  Ledger& ledger_;
+  ListingPolicy& listing_;
 };
 
 // Ends the process with the thread's last error, because an access cannot return one.

@@ -37,6 +37,13 @@ struct PartUse {
   bool write = false;
 };
 
+// A launch on a stream of the program's that listed an object, and may not have finished.
+struct LaunchUse {
+  std::uint64_t stream;  // Ledger's number of the stream, never used again
+  accel::Ticket ticket;
+  bool write = false;
+};
+
 // The device work that uses one object. Part of the object.
 struct DeviceUses {
   std::uint64_t born = 0;      // Ledger's count of work by then: older work cannot use the object
@@ -48,6 +55,11 @@ struct DeviceUses {
   // Calls that list parts of it, in the order of the calls. Empty, or has room for kMaxParts.
   static constexpr std::size_t kMaxParts = 64;
   std::vector<PartUse> parts;
+  // The newest launches that list it, of each stream those that may write it and those that only
+  // read it. Empty, or has room for kMaxLaunches.
+  static constexpr std::size_t kMaxLaunches = 32;
+  std::vector<LaunchUse> launches;
+  std::uint64_t lastWriteLaunch = 0;  // Ledger's count of work at the newest that may write it
   std::vector<Binding> bindings;
   // The access of a call of the kernel that lists nothing; empty: it does not use the object.
   std::optional<adsmAccess_t> accessBy(adsmKernel_t kernel) const;
@@ -66,7 +78,8 @@ struct DeviceUses {
 inline constexpr std::size_t kMaxStreams = 64;
 
 // Some tickets; for the stack.
-using Tickets = ShortList<accel::Ticket, kMaxStreams + accel::kMaxDevices>;
+using Tickets =
+    ShortList<accel::Ticket, kMaxStreams + accel::kMaxDevices + DeviceUses::kMaxLaunches>;
 
 // The newest of some calls, by device; a ticket of nothing for a device that has none.
 class NewestCalls {

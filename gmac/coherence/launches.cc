@@ -133,13 +133,17 @@ Result<Step> Launches::release(Lock& lock, Object& object, BlockRange range, Eve
 // Before the release of a call of the program's: it passes over what the CPU and kernels use at
 // once, or nothing is used so any longer. Whether the call has to wait for its kernel. Asked anew
 // after each restart of the release: objects may have joined or left meanwhile.
-bool Launches::passesConcurrent(ConcurrentUse::Queue queue, bool unordered) {
+bool Launches::passesConcurrent(ConcurrentUse::Queue queue, bool unordered,
+                                const std::byte** checked) {
   Blocks::OpenList& objects = blocks_.concurrentObjects();
   if (objects.empty()) {
     return false;
   }
   if (concurrent_.submits(ledger_.times().now(), queue, objects.size(),
                           1 + repeated_.takeLaunches())) {
+    if (checked != nullptr) {
+      *checked = objects.front().address();
+    }
     blocks_.endConcurrent(objects.front());
   }
   if (unordered) {
@@ -451,16 +455,79 @@ bool Launches::writesLent(accel::NativeStream stream, const coherence::DeviceRan
   return writes;
 }
 
+// Whether a launch lists its objects, which are told then.
+bool Launches::list(accel::NativeStream stream, std::span<const coherence::DeviceRange> ranges,
+                    List& listed) {
+  // (An address in front of such an object, or past its end, is none of its CPU's addresses.)
+  if (allocation_.safeObjects() != 0) {
+    return false;
+  }
+  for (const coherence::DeviceRange& range : ranges.subspan(1)) {
+    bool room = true;
+    index_.forEachIn(range.address, range.bytes, [&](Object& part, const auto*, const auto*) {
+      Object& object = part.allocation();
+      // (A neighbour, or an object that the program has promised not to use.)
+      if (!object.usedBy(stream)) {
+        return true;
+      }
+      const bool writes = range.write && !object.onlyRead;
+      if (const Listed* const known = find(listed, object); known != nullptr) {
+        listed[static_cast<std::size_t>(known - listed.begin())].write |= writes;
+        return true;
+      }
+      room = !listed.full();
+      if (room) {
+        listed.add({object.address(), writes});
+        object.withPages([](Object& one) { Ledger::expectLaunches(one); });
+      }
+      return room;
+    });
+    if (!room) {
+      return false;
+    }
+  }
+  return true;
+}
+
+const Launches::Listed* Launches::find(const List& listed, const Object& object) {
+  const auto* const found = std::find_if(listed.begin(), listed.end(), [&](const Listed& one) {
+    return one.object == object.allocation().address();
+  });
+  return found == listed.end() ? nullptr : found;
+}
+
+bool Launches::mayListNow() {
+  if (listing_.watches()) {
+    listing_.tick({ledger_.times().now(), stats().calls.value()});
+    coherence::letLaunchesList(listing_.on());
+  }
+  return listing_.on();
+}
+
+// The work is the newest of the stream.
+void Launches::noteListed(accel::NativeStream stream, const List& listed) {
+  for (const Listed& one : listed) {
+    if (Object* const object = index_.findAllocation(one.object); object != nullptr) {
+      object->withPages([&](Object& part) { ledger_.launched(part, stream, one.write); });
+    }
+  }
+}
+
 Status Launches::beginDeviceWork(accel::NativeStream stream,
                                  std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   const bool foreign = stream == accel::kForeignStream;
+  Submission submission;
   const bool usesAll =
       std::any_of(ranges.begin(), ranges.end(),
                   [](const coherence::DeviceRange& range) { return range.address == nullptr; });
-  Submission submission;
+  submission.lists = usesAll && mayListNow() && !foreign && ranges.front().listed &&
+                     list(stream, ranges, submission.listed);
+  if (usesAll && ranges.front().listed) {
+    ranges = ranges.first(1);
+  }
   const auto ready = [&, queueWaits = true](bool* waited) mutable -> Status {
     // Calls were made before; the application's streams know nothing of their queue.
     GMAC_TRY(waits_.forWork(lock, ledger_.runningCall(), waited));
@@ -478,6 +545,16 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
   };
   const auto releaseIn = [&](Object& object, const coherence::DeviceRange& range,
                              auto release) -> Result<Step> {
+    if (submission.lists) {
+      const Listed* const listed = find(submission.listed, object);
+      if (listed != nullptr) {
+        return release(object, object.all(), eventOf(listed->write));
+      }
+      if (object.address() == submission.checked) {
+        return release(object, object.all(), Event::kCall);
+      }
+      return Step::kDone;
+    }
     if (range.address == nullptr) {
       if (!object.usedBy(stream)) {
         return Step::kDone;
@@ -508,7 +585,8 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
         if (foreign) {
           endAllConcurrent();
         } else if (usesAll) {
-          submission.awaited = passesConcurrent(ledger_.queueOf(stream), unordered_);
+          submission.awaited =
+              passesConcurrent(ledger_.queueOf(stream), unordered_, &submission.checked);
         } else {
           endConcurrentIn(ranges);
         }
@@ -537,14 +615,14 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.reads |= !range.write;
     submission.names |= range.address != nullptr;
   }
-  submission.usesAll = usesAll;
+  submission.usesAll = usesAll && !submission.lists;
   if (usesAll && !foreign) {
     if (blocks_.anyReadBacks() || blocks_.anyZeroCopy()) {
       concurrent_.begins(ledger_.times().now(), ledger_.queueOf(stream));
     }
     concurrent_.submitted(ledger_.queueOf(stream));
   }
-  ledger_.submitting(foreign);
+  submission.lists ? ledger_.submittingListed() : ledger_.submitting(foreign);
   begins(lock, submission);
   return {};
 }
@@ -561,11 +639,16 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   if (submitted && stream == accel::kForeignStream) {
     stats().called(0);
   } else if (submitted) {
-    auto ticket = ledger_.submitted(stream, submission_.reads, submission_.names);
+    auto ticket = submission_.lists
+                      ? ledger_.submittedListed(stream)
+                      : ledger_.submitted(stream, submission_.reads, submission_.names);
     if (ticket.ok()) {
       stats().called(0);
       work = *ticket;
-      if (submission_.reads && blocks_.readsLeaveWritable()) {
+      if (submission_.lists) {
+        stats().listedCalls.add();
+        noteListed(stream, submission_.listed);
+      } else if (submission_.reads && blocks_.readsLeaveWritable()) {
         reader = *ticket;
       }
     } else {

@@ -13,9 +13,11 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/api/adsm.h"
+#include "gmac/base/short_list.h"
 #include "gmac/base/status.h"
 #include "gmac/coherence/call_uses.h"
 #include "gmac/coherence/concurrent_use.h"
+#include "gmac/coherence/listing_policy.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
@@ -41,7 +43,8 @@ class Launches {
   Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
            Waits& waits, ObjectIndex& index, Blocks& blocks, Coarsening& coarsening,
            Allocation& allocation, Kernels& kernels, PromptWaits& promptWaits,
-           ConcurrentUse& concurrent, RepeatedLaunches& repeated, bool unordered)
+           ConcurrentUse& concurrent, RepeatedLaunches& repeated, ListingPolicy& listing,
+           bool unordered)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -55,6 +58,7 @@ class Launches {
         promptWaits_(promptWaits),
         concurrent_(concurrent),
         repeated_(repeated),
+        listing_(listing),
         unordered_(unordered) {}
   Launches(const Launches&) = delete;
   Launches& operator=(const Launches&) = delete;
@@ -97,14 +101,26 @@ class Launches {
   bool takeGuestsAreDue() { return guestsAreDue_.exchange(false, std::memory_order_relaxed); }
 
  private:
+  // An object, by its address, that a launch lists.
+  struct Listed {
+    const std::byte* object;
+    bool write;
+  };
+  // A launch that lists more may use all.
+  static constexpr std::size_t kMostListed = 16;
+  using List = ShortList<Listed, kMostListed>;
+
   // State of the thread between begin and end.
   struct Submission {
-    bool reads = false;       // objects whose CPU copy stays current
-    bool names = false;       // objects itself, whoever else may use them
-    bool usesAll = false;     // may use all objects, and write them
-    bool awaited = false;     // by the call itself
-    bool own = false;         // the library's own
-    accel::Ticket stillOpen;  // copies of what the thread may go on writing
+    bool reads = false;                  // objects whose CPU copy stays current
+    bool names = false;                  // objects itself, whoever else may use them
+    bool usesAll = false;                // may use all objects, and write them
+    bool lists = false;                  // what is listed, and no more
+    bool awaited = false;                // by the call itself
+    bool own = false;                    // the library's own
+    accel::Ticket stillOpen;             // copies of what the thread may go on writing
+    const std::byte* checked = nullptr;  // the object that ceases to be used at once
+    List listed;
   };
 
   template <typename Ready, typename WritesLent, typename ForEachUse>
@@ -114,7 +130,8 @@ class Launches {
   void keepQueueShort(Lock& lock, accel::Ticket newest, bool* waited);
   Result<Step> release(Lock& lock, Object& object, BlockRange range, Event event,
                        accel::Ticket* stillOpen);
-  bool passesConcurrent(ConcurrentUse::Queue queue, bool unordered);
+  bool passesConcurrent(ConcurrentUse::Queue queue, bool unordered,
+                        const std::byte** checked = nullptr);
   // `stream`: that of the program's own on which the work is, if any.
   void returns(Lock& lock, bool awaited, accel::Ticket ticket,
                std::optional<accel::NativeStream> stream);
@@ -122,6 +139,11 @@ class Launches {
   bool endsWithin(Lock& lock, accel::Ticket ticket, std::uint64_t nanoseconds);
   void endAllConcurrent();
   void endConcurrentIn(std::span<const coherence::DeviceRange> ranges);
+  bool list(accel::NativeStream stream, std::span<const coherence::DeviceRange> ranges,
+            List& listed);
+  static const Listed* find(const List& listed, const Object& object);
+  bool mayListNow();
+  void noteListed(accel::NativeStream stream, const List& listed);
   void closeAfterAll(Lock& lock, accel::Ticket ticket);
   bool writesLent(accel::NativeStream stream, const coherence::DeviceRange& range);
   void begins(Lock& lock, const Submission& submission);
@@ -148,6 +170,7 @@ class Launches {
   PromptWaits& promptWaits_;
   ConcurrentUse& concurrent_;
   RepeatedLaunches& repeated_;
+  ListingPolicy& listing_;
   const bool unordered_;
   Submission submission_;  // of the thread that the ledger knows
   bool paused_ = false;    // by that thread

@@ -2,6 +2,7 @@
 #include "gmac/coherence/ledger.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "gmac/base/thread_number.h"
@@ -104,39 +105,101 @@ Status Ledger::fence(accel::NativeStream stream) {
   return fence.status();
 }
 
-Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, bool names) {
+Result<Ledger::StreamWork*> Ledger::mark(accel::NativeStream stream) {
   const std::size_t index = entryFor(stream);
   const std::uint64_t thread = threadOf(stream);
   StreamWork& entry = streams_[index];
   const bool same = index < streamCount_ && entry.sameStream(stream, thread);
-  auto ticket = native_->mark(stream, same ? entry.ticket : accel::Ticket{});
+  const auto ticket = native_->mark(stream, same ? entry.ticket : accel::Ticket{});
   if (!ticket.ok()) {
-    return ticket;
+    // The work has been submitted, and will not be known: it has ended, and may have written all.
+    (void)native_->waitForAll();
+    streamWork_ = works_;
+    return ticket.status();
   }
   streamCount_ = std::max(streamCount_, index + 1);
-  streamWork_ = works_;
-  // A copy of the runtime's own comes after work of its stream, and is not fenced.
-  const bool fenced = fenced_.stream == stream && fenced_.thread == thread;
-  const accel::NativeStreams::Fence before = same ? entry.fence : accel::NativeStreams::Fence{};
-  // Asking takes the driver longer than all the rest: only where the answer matters.
-  const bool pending = same && ((entry.reads && !reads) || (entry.names && !names)) &&
-                       !accelerator_.done(entry.ticket);
-  entry = {.stream = stream,
-           .ticket = *ticket,
-           .reads = reads || (pending && entry.reads),
-           .names = names || (pending && entry.names),
-           .number = works_,
-           .thread = thread,
-           .fence = fenced ? fenced_.fence : before};
-  return ticket;
+  if (!same) {
+    entry = {};
+    entry.id = ++streamIds_;
+    entry.stream = stream;
+    entry.thread = thread;
+  }
+  entry.ticket = *ticket;
+  entry.number = works_;
+  // (A copy of the runtime's own comes after work of its stream, and is not fenced.)
+  if (fenced_.stream == stream && fenced_.thread == thread) {
+    entry.fence = fenced_.fence;
+  }
+  return &entry;
 }
 
-Result<accel::Ticket> Ledger::copied(accel::NativeStream stream) {
+Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, bool names) {
+  const StreamWork* const known = workOf(stream);
+  // Asking takes the driver longer than all the rest: only where the answer matters.
+  const bool pending = known != nullptr && ((known->reads && !reads) || (known->names && !names)) &&
+                       !accelerator_.done(known->unlisted);
+  const auto work = mark(stream);
+  if (!work.ok()) {
+    return work.status();
+  }
+  streamWork_ = works_;
+  StreamWork& entry = **work;
+  entry.unlisted = entry.ticket;
+  entry.unlistedNumber = works_;
+  entry.reads = reads || (pending && entry.reads);
+  entry.names = names || (pending && entry.names);
+  return entry.ticket;
+}
+
+Result<accel::Ticket> Ledger::submittedListed(accel::NativeStream stream) {
+  const auto work = mark(stream);
+  return work.ok() ? Result<accel::Ticket>((*work)->ticket) : work.status();
+}
+
+void Ledger::expectLaunches(DeviceUses& object) noexcept {
+  try {
+    object.launches.reserve(DeviceUses::kMaxLaunches);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void Ledger::launched(DeviceUses& object, accel::NativeStream stream, bool write) {
+  const StreamWork& work = *workOf(stream);
+  object.lastWork = works_;
+  object.lastWriteLaunch = write ? works_ : object.lastWriteLaunch;
+  const auto isOlder = [&](const LaunchUse& use) {
+    return use.stream == work.id && use.write == write;
+  };
+  std::erase_if(object.launches, isOlder);
+  if (object.launches.size() == object.launches.capacity()) {
+    std::erase_if(object.launches,
+                  [&](const LaunchUse& use) { return accelerator_.done(use.ticket); });
+  }
+  if (object.launches.size() < object.launches.capacity()) {
+    object.launches.push_back({work.id, work.ticket, write});
+    return;
+  }
+  // From here on it is work that may use every object.
+  StreamWork& entry = streams_[static_cast<std::size_t>(&work - begin())];
+  entry.unlisted = entry.ticket;
+  entry.unlistedNumber = entry.number;
+  entry.reads = entry.reads || !write;
+  entry.names = true;
+  streamWork_ = works_;
+}
+
+Result<accel::Ticket> Ledger::copied(accel::NativeStream stream, DeviceUses& object) {
   const std::uint64_t writers = streamWork_;
-  submitting();
-  auto ticket = submitted(stream, false, false);
+  const std::uint64_t ofObject = object.lastWriteLaunch;
+  submittingListed();
+  const auto work = mark(stream);
+  if (!work.ok()) {
+    return work.status();
+  }
+  launched(object, stream, true);
   streamWork_ = writers;
-  return ticket;
+  object.lastWriteLaunch = ofObject;
+  return (*work)->ticket;
 }
 
 void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
@@ -147,12 +210,13 @@ void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
   }
   StreamWork& work = streams_[static_cast<std::size_t>(known - begin())];
   submitting();
-  work.number = streamWork_ = works_;
+  work.number = work.unlistedNumber = streamWork_ = works_;
   if (ended) {
+    work.unlisted = work.ticket;
     return;
   }
   if (const auto ticket = native_->mark(stream, work.ticket); ticket.ok()) {
-    work.ticket = *ticket;
+    work.ticket = work.unlisted = *ticket;
   } else {
     (void)native_->waitForAll();
   }
@@ -197,8 +261,13 @@ Tickets Ledger::writersOf(const DeviceUses& object, ByteRange bytes) const {
     add(calls[device]);
   }
   for (const StreamWork* work = begin(); work != end(); ++work) {
-    if (mayWrite(*work, object)) {
-      add(work->ticket);
+    if (mayUse(*work, object)) {
+      add(work->unlisted);
+    }
+  }
+  for (const LaunchUse& use : object.launches) {
+    if (use.write) {
+      add(use.ticket);
     }
   }
   return tickets;
@@ -211,16 +280,20 @@ bool Ledger::writersDone(const DeviceUses& object, ByteRange bytes) const noexce
       return false;
     }
   }
-  return std::all_of(begin(), end(), [&](const StreamWork& work) {
-    return !mayWrite(work, object) || accelerator_.done(work.ticket);
-  });
+  return std::all_of(begin(), end(),
+                     [&](const StreamWork& work) {
+                       return !mayUse(work, object) || accelerator_.done(work.unlisted);
+                     }) &&
+         std::all_of(object.launches.begin(), object.launches.end(), [&](const LaunchUse& use) {
+           return !use.write || accelerator_.done(use.ticket);
+         });
 }
 
 bool Ledger::readersDone(const DeviceUses& object) const noexcept {
   const NewestCalls readers = readersOf(object);
   return std::all_of(readers.begin(), readers.end(),
                      [&](accel::Ticket reader) { return accelerator_.done(reader); }) &&
-         accelerator_.done(runningReader());
+         accelerator_.done(runningReader(object));
 }
 
 bool Ledger::allSucceeded() const noexcept {
@@ -237,7 +310,7 @@ bool Ledger::nothingRuns() const noexcept {
 
 bool Ledger::namedWorkRuns() const noexcept {
   return std::any_of(begin(), end(), [&](const StreamWork& work) {
-    return work.names && !accelerator_.done(work.ticket);
+    return work.names && !accelerator_.done(work.unlisted);
   });
 }
 
@@ -260,7 +333,7 @@ bool Ledger::onlyOthersRun(std::optional<accel::NativeStream> stream) const noex
 Writers Ledger::newestWriters(const DeviceUses& object) const {
   const bool unlisted = object.bindings.empty() && everyCallWork_ >= object.born;
   return {.call = std::max(object.lastWriteWork, unlisted ? everyCallWork_ : 0),
-          .device = streamWork_};
+          .device = std::max(streamWork_, object.lastWriteLaunch)};
 }
 
 WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
@@ -275,8 +348,14 @@ WriterQueue Ledger::writerQueue(const DeviceUses& object) const {
       queue.kind = Kind::kKernelQueue;
     }
   }
+  const auto writes = [&](const StreamWork& work) {
+    return (mayUse(work, object) && !accelerator_.done(work.unlisted)) ||
+           std::any_of(object.launches.begin(), object.launches.end(), [&](const LaunchUse& use) {
+             return use.write && use.stream == work.id && !accelerator_.done(use.ticket);
+           });
+  };
   for (const StreamWork* work = begin(); work != end(); ++work) {
-    if (!mayWrite(*work, object) || accelerator_.done(work->ticket)) {
+    if (!writes(*work)) {
       continue;
     }
     const bool ofThisThread = work->thread == kNoThread || work->thread == threadNumber();
@@ -317,6 +396,11 @@ Tickets Ledger::callsWith(const DeviceUses& object, ByteRange bytes) const {
     const accel::Ticket newest{std::max(writers[device].value, readers[device].value)};
     if (!accelerator_.done(newest)) {
       tickets.add(newest);
+    }
+  }
+  for (const LaunchUse& use : object.launches) {
+    if (!accelerator_.done(use.ticket)) {
+      tickets.add(use.ticket);
     }
   }
   return tickets;
@@ -385,11 +469,17 @@ accel::Ticket Ledger::runningStreamWork() const noexcept {
   return running == end() ? accel::Ticket() : running->ticket;
 }
 
-accel::Ticket Ledger::runningReader() const noexcept {
+accel::Ticket Ledger::runningReader(const DeviceUses& object) const noexcept {
   const StreamWork* const running = std::find_if(begin(), end(), [&](const StreamWork& work) {
-    return work.reads && !accelerator_.done(work.ticket);
+    return work.reads && mayUse(work, object) && !accelerator_.done(work.unlisted);
   });
-  return running == end() ? accel::Ticket() : running->ticket;
+  if (running != end()) {
+    return running->unlisted;
+  }
+  const auto use = std::find_if(
+      object.launches.begin(), object.launches.end(),
+      [&](const LaunchUse& launch) { return !launch.write && !accelerator_.done(launch.ticket); });
+  return use == object.launches.end() ? accel::Ticket() : use->ticket;
 }
 
 accel::Ticket Ledger::oldestStreamWork() const {

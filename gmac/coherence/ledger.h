@@ -5,7 +5,8 @@
 // before something else may happen.
 //
 // The ledger answers with tickets, and never waits. Its owner's lock guards all of it but the count
-// of host functions and settled(). Fault path: nothing is allocated but by bind().
+// of host functions and settled(). Fault path: nothing is allocated but by bind(), and by
+// what expects calls and launches.
 #ifndef GMAC_COHERENCE_LEDGER_H_
 #define GMAC_COHERENCE_LEDGER_H_
 
@@ -88,9 +89,23 @@ class Ledger {
   // reads objects whose CPU copy stays current, so that the CPU must not overwrite it. `names`: the
   // work lists its objects, so the promises of other users do not matter. There is room for it.
   Result<accel::Ticket> submitted(accel::NativeStream stream, bool reads, bool names);
-  // A copy of the runtime's own, of what the stream's work has written, has been submitted to it:
+  // A launch that lists its objects is about to be submitted, and has been: submitting(),
+  // submitted(). Then launched(), for each of them.
+  void submittingListed() {
+    settled_.store(false);
+    newestWork_ = ++works_;
+  }
+  Result<accel::Ticket> submittedListed(accel::NativeStream stream);
+  // Before a launch that lists the object: makes room for it, if there is memory.
+  static void expectLaunches(DeviceUses& object) noexcept;
+  // The newest work of the stream, a launch, lists the object, and may write it or only reads it.
+  // Where there is no room for that, as launches of many streams have not finished, the launch
+  // counts as work that may use every object.
+  void launched(DeviceUses& object, accel::NativeStream stream, bool write);
+  // A copy of the runtime's own, of what the stream's work has written of the object, has been
+  // submitted to it:
   // no object has another writer. There is room for it.
-  Result<accel::Ticket> copied(accel::NativeStream stream);
+  Result<accel::Ticket> copied(accel::NativeStream stream, DeviceUses& object);
   // More work like the newest one of that stream has been submitted to it. `ended`: and is
   // complete. Where the stream cannot be marked, waits for all of the device's work.
   void repeated(accel::NativeStream stream, bool ended) noexcept;
@@ -161,7 +176,8 @@ class Ledger {
       of = std::max(of, ticket.value);
     }
   }
-  // All that may use those bytes of the object and has not finished, but the work of streams.
+  // All that may use those bytes of the object and has not finished, but the work of streams that
+  // lists nothing.
   Tickets callsWith(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
   // The newest calls that list those bytes and only read them.
   NewestCalls readersOf(const DeviceUses& object, ByteRange bytes = kAllBytes) const;
@@ -200,7 +216,7 @@ class Ledger {
   // Work of a stream that has not finished, if there is any; such work that reads objects which the
   // CPU may be about to write.
   accel::Ticket runningStreamWork() const noexcept;
-  accel::Ticket runningReader() const noexcept;
+  accel::Ticket runningReader(const DeviceUses& object) const noexcept;
   // The stream whose work alone, of all work, is not known to have ended, or has been the newest;
   // none: there is not one.
   std::optional<accel::NativeStream> onlyStream() const noexcept;
@@ -246,8 +262,12 @@ class Ledger {
   Calls& callsOf(accel::Ticket ticket) { return calls_[deviceOf(ticket)]; }
   // A stream's work so far.
   struct StreamWork {
+    std::uint64_t id = 0;  // of the stream
     accel::NativeStream stream{};
     accel::Ticket ticket;
+    // Of the newest work that may use every object.
+    accel::Ticket unlisted;
+    std::uint64_t unlistedNumber = 0;
     bool reads = false;
     bool names = false;
     std::uint64_t number = 0;  // works_ by then
@@ -265,10 +285,12 @@ class Ledger {
 
   const StreamWork* begin() const { return streams_.data(); }
   const StreamWork* end() const { return streams_.data() + streamCount_; }
-  // Whether the work may write the object, given the application's promises.
-  static bool mayWrite(const StreamWork& work, const DeviceUses& object) {
-    return work.number >= object.born && (work.names || object.usedBy(work.stream));
+  // Whether work that may use every object may use this one, given the application's promises.
+  static bool mayUse(const StreamWork& work, const DeviceUses& object) {
+    return work.unlistedNumber >= object.born && (work.names || object.usedBy(work.stream));
   }
+  // Marks the newest work of a stream, and returns its entry.
+  Result<StreamWork*> mark(accel::NativeStream stream);
   std::uint64_t threadOf(accel::NativeStream stream) const noexcept;
   static std::uintptr_t queueOf(accel::NativeStream stream, std::uint64_t thread) noexcept {
     constexpr unsigned kShift = 40;
@@ -288,7 +310,8 @@ class Ledger {
   std::uint64_t everyCallWork_ = 0;  // works_ by the newest call that lists nothing; 0: none
   std::uint64_t lastFlush_ = 0;      // ticket of the newest flush
   std::uint64_t newestWork_ = 0;     // works_ by the newest work
-  std::uint64_t streamWork_ = 0;     // and by the newest of a stream
+  std::uint64_t streamWork_ = 0;     // and by the newest of a stream that may use every object
+  std::uint64_t streamIds_ = 0;      // given so far
   std::array<StreamWork, kMaxStreams> streams_{};
   std::size_t streamCount_ = 0;
   // Of the stream that was fenced last: which that was, as in StreamWork, and what it follows.

@@ -21,6 +21,7 @@
 #include "gmac/coherence/kernels.h"
 #include "gmac/coherence/launches.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/listing_policy.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/lookup.h"
 #include "gmac/coherence/mapping_use.h"
@@ -49,6 +50,17 @@
 #include "gmac/protocols/protocol.h"
 
 namespace gmac {
+namespace {
+
+// Whether launches may list their objects: where reads leave blocks writable each launch would have
+// to be waited for, and where there are several devices any object may have to move.
+bool mayList(accel::Accelerator& accelerator, const Blocks& blocks) {
+  return accelerator.nativeStreams() != nullptr && accel::deviceCount(accelerator) == 1 &&
+         !blocks.readsLeaveWritable();
+}
+
+}  // namespace
+
 struct Manager::Parts {
   Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks,
         const ManagerOptions& options, std::unique_ptr<os::FileArena> arena)
@@ -79,7 +91,9 @@ struct Manager::Parts {
                     .movedPages = options.movedPages,
                     .mostWhole = options.zeroCopy.allowed ? options.zeroCopy.mostBytes : SIZE_MAX,
                     .pageBytes = options.zeroCopy.pageBytes}),
-        access(mutex, index, loans, residency, blocks, coarsening, concurrentObjects),
+        listing(mayList(accelerator, blocks), options.listingWorth),
+        access(mutex, index, loans, residency, blocks, coarsening, concurrentObjects, ledger,
+               listing),
         exitFetch(mutex, ledger, index, blocks, access),
         deviceLoans(mutex, accelerator, ledger, loans, waits, index, blocks),
         bulk(mutex, accelerator, ledger, waits, index, residency, blocks, coarsening, access),
@@ -89,7 +103,7 @@ struct Manager::Parts {
         promptWaits(options.zeroCopy.prompt),
         repeated(mutex, accelerator, ledger, loans, blocks, promptWaits, concurrent),
         launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
-                 kernels, promptWaits, concurrent, repeated, options.managed),
+                 kernels, promptWaits, concurrent, repeated, listing, options.managed),
         migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches,
                   options.spill.allowed),
         placement(mutex, accelerator, ledger, index, freed, launches),
@@ -128,6 +142,7 @@ struct Manager::Parts {
   ConcurrentUse concurrent;
   ConcurrentObjects concurrentObjects;
   Allocation allocation;
+  ListingPolicy listing;
   CpuAccess access;
   ExitFetch exitFetch;
   DeviceLoans deviceLoans;
@@ -190,7 +205,10 @@ Result<std::unique_ptr<Manager>> Manager::make(accel::Accelerator& accelerator,
   return manager;
 }
 
-Manager::~Manager() { stopBackground(); }
+Manager::~Manager() {
+  coherence::letLaunchesList(false);
+  stopBackground();
+}
 
 bool Manager::worksHere() const noexcept { return Lock::worksHere(); }
 
@@ -460,8 +478,10 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
   if (forked()) {
     return fail(adsmErrorForked, "device work in a child of fork");
   }
+  // (What a launch lists is for kernels, which reach memory of all kinds.)
+  const auto named = !ranges.empty() && ranges.front().listed ? ranges.first(1) : ranges;
   for (;;) {
-    const bool whole = joined(ranges);
+    const bool whole = joined(named);
     parts_->movedPieces.workBegins();
     GMAC_TRY(parts_->gathering.reaching(stream, ranges, [&] {
       parts_->spilling.beforeWork();
@@ -469,7 +489,7 @@ Status Manager::beginDeviceWork(accel::NativeStream stream,
     }));
     // (Another thread's wait may have moved a page meanwhile. Where one cannot move back, the
     // driver says so.)
-    if (!whole || parts_->zeroCopy.areWhole(ranges)) {
+    if (!whole || parts_->zeroCopy.areWhole(named)) {
       return {};
     }
     GMAC_TRY(parts_->launches.endDeviceWork(stream, false));
@@ -576,6 +596,7 @@ Status Manager::afterDeviceWait(const coherence::DeviceWait& wait) {
   if (wait.asks) {
     parts_->acquire.beforeDeviceWait(wait.stream, ended);
   }
+  parts_->listing.waited();
   GMAC_TRY(parts_->placement.afterWait());
   GMAC_TRY(parts_->acquire.afterDeviceWait(ended));
   afterWait();

@@ -123,7 +123,8 @@ void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
   if (copy.bytes.empty() || object.closing || object.inTransit() || lock.callsWait() ||
       ledger_.submissionElsewhere() || object[index].state != State::kInvalid ||
       !object.pagesReady(copy.bytes.begin, copy.bytes.length()) ||
-      !isCopiedBack(object, copy.bytes)) {
+      !isCopiedBack(object, copy.bytes) ||
+      (copy.write && ledger_.runningReader(object).value != 0)) {
     return;
   }
   const bool part = copy.bytes != object.bytesOf(index);
@@ -386,6 +387,10 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
   const Block& block = object[index];
   bool waited = false;
   GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
+  // (The flush of what is written next waits for no launch that reads the device's bytes.)
+  if (!waited && intent == Intent::kWrite) {
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(object), &waited));
+  }
   if (waited) {
     return Step::kRetry;
   }
@@ -444,7 +449,7 @@ Result<Step> Blocks::awaitOldBytes(Lock& lock, Object& object, BlockIndex index)
     ticket.value = block.flushed;
   }
   if (ticket.value == 0) {
-    ticket = ledger_.runningReader();
+    ticket = ledger_.runningReader(object);
   }
   if (ticket.value == 0) {
     return Step::kDone;
@@ -553,7 +558,7 @@ Result<Step> Blocks::awaitReaders(Lock& lock, Object& object, ByteRange bytes) {
   bool waited = false;
   GMAC_TRY(waits_.forWork(lock, ledger_.readersOf(object, bytes), &waited));
   if (!waited) {
-    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(), &waited));
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(object), &waited));
   }
   return waited ? Step::kRetry : Step::kDone;
 }
@@ -582,6 +587,9 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
   GMAC_TRY(waits_.forWriters(lock, object, object.bytesOf(index), &waited));
   if (!waited) {
     GMAC_TRY(waits_.forWork(lock, accel::Ticket{block.flushed}, &waited));
+  }
+  if (!waited) {
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(object), &waited));
   }
   if (waited) {
     return Step::kRetry;

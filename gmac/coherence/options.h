@@ -70,9 +70,12 @@ struct ManagerOptions {
   SpillOptions spill;                             // what becomes of objects that do not fit
   ZeroCopyOptions zeroCopy;                       // which objects get one copy
   SchedulingRule scheduling{};                    // of calls that name no device
-  std::size_t keptBytes = 0;     // memory of freed objects that is kept (object_pool.h)
-  bool managed = false;          // CUDA's managed-memory calls give shared objects
-  bool trustHints = false;       // a managed-memory program's hints are promises
+  std::size_t keptBytes = 0;  // memory of freed objects that is kept (object_pool.h)
+  bool managed = false;       // CUDA's managed-memory calls give shared objects
+  bool trustHints = false;    // a managed-memory program's hints are promises
+  // Nanoseconds that accesses of the CPU take before launches list their objects; see
+  // listing_policy.h.
+  std::uint64_t listingWorth = 5'000'000;
   std::size_t ioThreads = 1;     // the most for one transfer between a file and objects
   std::size_t mappingLimit = 0;  // of the process; 0: the kernel's
   // Nanoseconds that never go back, for policies and not for limits; none: the system's.

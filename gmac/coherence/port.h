@@ -46,6 +46,9 @@ struct DeviceRange {
   // The driver gets it in parts of one kind of memory each (Port::ofOneKind()); else as a whole, as
   // it does one that runs past its allocation: it refuses that, or knows that other memory follows.
   bool inParts = false;
+  // With NULL: every object of which another range of the same work has a byte, all of it, and no
+  // more. The others say whether the work may write it.
+  bool listed = false;
 };
 
 // Where the bytes of a range are current.
@@ -330,6 +333,7 @@ inline constinit std::atomic<std::uint64_t> contextsEnded{0};  // counted by the
 inline constinit std::atomic<bool> openWaits{false};
 inline constinit std::atomic<bool> recorded{false};
 inline constinit std::atomic<int> captures{0};
+inline constinit std::atomic<bool> launchesList{false};
 inline constinit std::atomic<std::uint64_t> placesChanged{1};
 }  // namespace internal
 
@@ -381,6 +385,15 @@ inline bool recorded() noexcept { return internal::recorded.load(); }
 inline void captureBegins() noexcept { internal::captures.fetch_add(1); }
 inline void captureEnds() noexcept { internal::captures.fetch_sub(1); }
 inline bool captureUnderWay() noexcept { return internal::captures.load() != 0; }
+
+// Whether it is worth the time to find out which objects a launch may use, and to list them
+// (DeviceRange::listed). For the port to say.
+inline void letLaunchesList(bool list) noexcept {
+  internal::launchesList.store(list, std::memory_order_relaxed);
+}
+inline bool launchesList() noexcept {
+  return internal::launchesList.load(std::memory_order_relaxed);
+}
 
 // Which loans are asked for: all of a kind, as the borrower knows no blocks.
 enum class Lent { kOnCpu, kOnDevice };

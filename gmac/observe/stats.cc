@@ -57,6 +57,7 @@ constexpr struct {
     {"zeroCopiesEnded", &Stats::zeroCopiesEnded},
     {"awaitedCalls", &Stats::awaitedCalls},
     {"repeatedCalls", &Stats::repeatedCalls},
+    {"listedCalls", &Stats::listedCalls},
     {"migrations", &Stats::migrations},
     {"migratedBytes", &Stats::migratedBytes},
     {"windows", &Stats::windows},

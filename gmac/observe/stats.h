@@ -62,6 +62,7 @@ struct Stats {
   Counter zeroCopiesEnded;     // of them, those that got two again
   Counter awaitedCalls;        // that waited for their kernel, with such objects left open
   Counter repeatedCalls;       // launches that found everything released by the one before
+  Counter listedCalls;         // launches that closed only what their kernels may use
   Counter migrations;          // times that an object moved to another device
   Counter migratedBytes;       // that were copied for it
 

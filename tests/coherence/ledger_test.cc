@@ -204,14 +204,14 @@ TEST_F(LedgerTest, AnAttachedObjectIsWrittenByItsStreamAndByWorkThatNamesIt) {
 }
 
 TEST_F(LedgerTest, AReaderStaysOneWhileItsStreamGoesOnWithOtherWork) {
-  EXPECT_EQ(ledger_.runningReader().value, 0U);
+  EXPECT_EQ(ledger_.runningReader(object_).value, 0U);
   (void)submit(kOne, true);
   const Ticket later = submit(kOne, false);
-  EXPECT_EQ(ledger_.runningReader().value, later.value) << "the first may still be reading";
+  EXPECT_EQ(ledger_.runningReader(object_).value, later.value) << "the first may still be reading";
   accelerator_.runAll();
-  EXPECT_EQ(ledger_.runningReader().value, 0U);
+  EXPECT_EQ(ledger_.runningReader(object_).value, 0U);
   (void)submit(kOne, false);
-  EXPECT_EQ(ledger_.runningReader().value, 0U) << "the reader has finished";
+  EXPECT_EQ(ledger_.runningReader(object_).value, 0U) << "the reader has finished";
 }
 
 TEST_F(LedgerTest, ADestroyedStreamsNumberIsAnotherStream) {
@@ -223,7 +223,7 @@ TEST_F(LedgerTest, ADestroyedStreamsNumberIsAnotherStream) {
     ++tickets;
   }
   EXPECT_EQ(tickets, 2U) << "the old stream's work is still known";
-  EXPECT_NE(ledger_.runningReader().value, 0U);
+  EXPECT_NE(ledger_.runningReader(object_).value, 0U);
 }
 
 TEST_F(LedgerTest, EverythingIsTheCallsAndTheStreams) {

@@ -332,14 +332,27 @@ class RandomSteps {
   // only reads it.
   void deviceWork(Oracle& object, std::size_t offset, std::size_t count, std::size_t key,
                   bool usesEverything = false) {
-    machine_.fake().runAll();  // the application's streams are in no order among themselves
-    const bool write = usesEverything || upTo(1) == 0;
-    const accel::NativeStream stream{upTo(2)};
-    const coherence::DeviceRange range{usesEverything ? nullptr : object.data + offset, count,
-                                       write};
-    const bool repeats = usesEverything && machine_.manager().beginRepeated(stream);
+    // The application's streams are in no order among themselves. Launches that list an object are
+    // under way together, those with the same one on the same stream.
+    const bool lists = usesEverything && machine_.setup().listingWorth == 0 && upTo(3) != 0;
+    const bool write = (usesEverything && !lists) || upTo(1) == 0;
+    accel::NativeStream stream{upTo(2)};
+    std::vector<coherence::DeviceRange> ranges{
+        {usesEverything ? nullptr : object.data + offset, count, write}};
+    if (lists) {
+      stream = accel::NativeStream{reinterpret_cast<std::uintptr_t>(object.data) / kPage % 3};
+      ranges = {{nullptr, 0, true, false, true}, {object.data + offset, 1, write, true}};
+      if (upTo(3) == 0) {
+        ranges.push_back({somewhere().object->data, 1, upTo(1) == 0, true});
+      }
+      count = std::min(object.bytes.size() - offset, count + upTo(40));
+    }
+    if (!std::exchange(allListed_, lists) || !lists) {
+      machine_.fake().runAll();
+    }
+    const bool repeats = usesEverything && !lists && machine_.manager().beginRepeated(stream);
     if (!repeats) {
-      const Status begun = machine_.manager().beginDeviceWork(stream, {&range, 1});
+      const Status begun = machine_.manager().beginDeviceWork(stream, ranges);
       ASSERT_TRUE(begun.ok()) << lastErrorText();
     }
     std::uint8_t* const at = machine_.fake().at(object.device + offset);
@@ -370,6 +383,7 @@ class RandomSteps {
   adsmKernel_t add_;
   std::vector<std::unique_ptr<Oracle>> objects_;
   std::uint32_t copies_ = 0;
+  bool allListed_ = false;  // what runs on streams
   // An object of many blocks has come since a protection change was last refused. The kernel
   // refuses none that keeps a mapping whole, so there must be blocks left to join.
   bool manyBlocks_ = false;
@@ -385,6 +399,7 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   const std::uint64_t windows = stats().windows.value();
   const std::uint64_t outgrown = stats().windowsOutgrown.value();
   const std::uint64_t readBacks = stats().readBacks.value();
+  const std::uint64_t listedCalls = stats().listedCalls.value();
   const std::uint64_t zeroCopies = stats().zeroCopies.value();
   const std::uint64_t zeroCopiesEnded = stats().zeroCopiesEnded.value();
   for (const auto run : {FakeOptions::Run::kDeferred, FakeOptions::Run::kRandom}) {
@@ -397,6 +412,9 @@ TEST_P(RandomOnTheFake, AgreesWithPlainMemory) {
   if (GetParam().windowBytes != 0 && steps >= 1000) {
     EXPECT_GT(stats().windows.value(), windows);
     EXPECT_GT(stats().windowsOutgrown.value(), outgrown);
+  }
+  if (GetParam().listingWorth == 0 && !GetParam().fake.zeroCopy && steps >= 1000) {
+    EXPECT_GT(stats().listedCalls.value(), listedCalls);
   }
   // (Few programs come for one page of a large object for so long.)
   if (GetParam().fake.zeroCopy && GetParam().zeroCopy.mostBytes == SIZE_MAX && steps >= 1000) {
@@ -462,6 +480,15 @@ std::vector<MachineSetup> randomSetups() {
     setups.push_back(setup);
   };
   addZeroCopy(windows);
+  // Launches that list their objects.
+  for (const char* const protocol : {"lazy", "rolling"}) {
+    MachineSetup listed = windows;
+    listed.protocol = protocol;
+    listed.listingWorth = 0;
+    listed.windowBytes = listed.protocol == "lazy" ? 0 : windows.windowBytes;
+    setups.push_back(listed);
+    addZeroCopy(listed);
+  }
   windows.blockBytes = 512 * kKiB;
   windows.windowBytes = 64 * kKiB;
   windows.fake.movedPages = true;

@@ -102,6 +102,7 @@ TEST(Stats, JsonHasEveryNameAndTheCounts) {
                            "zeroCopiesEnded",
                            "awaitedCalls",
                            "repeatedCalls",
+                           "listedCalls",
                            "migrations",
                            "migratedBytes",
                            "readBacks"}) {

@@ -50,7 +50,7 @@ std::string nameOf(const MachineSetup& setup) {
       (setup.opensNeighbours ? "_neighbours" : "") + (setup.splitAfter != 0 ? "_split" : "") +
       (setup.fake.zeroCopy ? "_zeroCopy" : "") +
       (setup.zeroCopy.pageBytes != ZeroCopyOptions().pageBytes ? "_pages" : "") +
-      (setup.managed ? "_managed" : "");
+      (setup.listingWorth == 0 ? "_listed" : "") + (setup.managed ? "_managed" : "");
   // Tests' names have no hyphens, as protocols' may.
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -97,6 +97,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.windowBytes = setup.windowBytes;
   options.opensNeighbours = setup.opensNeighbours;
   options.splitAfter = setup.splitAfter;
+  options.listingWorth = setup.listingWorth;
   options.managed = setup.managed;
   options.movedPages = setup.fake.movedPages;
   fake_->setLockCheck(&Manager::lockIsHeldHere);
@@ -192,6 +193,20 @@ bool ManagerUnderTest::launch(accel::NativeStream stream, std::function<void()> 
     EXPECT_TRUE(manager_->endDeviceWork(stream, true).ok()) << lastErrorText();
   }
   return false;
+}
+
+void ManagerUnderTest::launchListed(accel::NativeStream stream, const std::vector<Use>& uses,
+                                    std::function<void()> work) {
+  std::vector<coherence::DeviceRange> ranges{{nullptr, 0, true, false, true}};
+  for (const Use& use : uses) {
+    ranges.push_back({use.address, 1, use.write, true});
+  }
+  const Status begun = manager_->beginDeviceWork(stream, ranges);
+  EXPECT_TRUE(begun.ok()) << lastErrorText();
+  if (begun.ok()) {
+    fake_->submit(stream, std::move(work));
+    EXPECT_TRUE(manager_->endDeviceWork(stream, true).ok()) << lastErrorText();
+  }
 }
 
 void ManagerUnderTest::verify() {

@@ -42,9 +42,10 @@ struct MachineSetup {
   std::size_t mappingLimit = 0;  // 0: the kernel's
   std::size_t windowBytes = 0;   // 0: no block is open in part
   bool opensNeighbours = false;
-  std::uint32_t splitAfter = 0;          // 0: no blocks are split
-  bool managed = false;                  // a program for CUDA's managed memory
-  std::function<std::uint64_t()> clock;  // none: the system's
+  std::uint32_t splitAfter = 0;             // 0: no blocks are split
+  bool managed = false;                     // a program for CUDA's managed memory
+  std::uint64_t listingWorth = UINT64_MAX;  // nanoseconds until launches list
+  std::function<std::uint64_t()> clock;     // none: the system's
   FakeOptions fake;
 };
 // "rolling_4K", "lazy_64K_moved", ...
@@ -89,6 +90,14 @@ class ManagerUnderTest {
   // Work of the application's own on a stream that may use every object, as the hooks of CUDA's
   // launches submit it. Whether it repeated.
   bool launch(accel::NativeStream stream, std::function<void()> work);
+  // The same for work that uses the objects of these addresses and no others, as the hooks submit
+  // it while launches list.
+  struct Use {
+    const void* address;
+    bool write;
+  };
+  void launchListed(accel::NativeStream stream, const std::vector<Use>& uses,
+                    std::function<void()> work);
   // The walker's verdict, as a test failure.
   void verify();
   // Whether no copy and no protection change happens while `action` runs.

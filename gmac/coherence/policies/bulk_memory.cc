@@ -468,7 +468,7 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
     GMAC_TRY(waits_.forWork(lock, flushed, &waited));
   }
   if (!waited) {
-    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(), &waited));
+    GMAC_TRY(waits_.forWork(lock, ledger_.runningReader(object), &waited));
   }
   if (!waited && object.isZeroCopy()) {
     GMAC_TRY(waits_.forWork(lock, ledger_.readersOf(object, object.bytesOf(range)), &waited));

@@ -159,7 +159,7 @@ void ReadBacks::copy(Object& object, const Places& places, const WriterQueue& qu
     return copies.count() != 0 ? Status() : status;
   });
   const TraceSpan span("copy", "read back", {"bytes", copies.bytes()});
-  const Result<accel::Ticket> ticket = submit(queue, work);
+  const Result<accel::Ticket> ticket = submit(queue, object, work);
   for (const std::size_t place : places) {
     if (!ticket.ok() || copies.parts[place].bytes.empty()) {
       object.readBack[place].notCopied();
@@ -187,12 +187,13 @@ void ReadBacks::openAfter(Object& object, const Places& places) {
   }
 }
 
-Result<accel::Ticket> ReadBacks::submit(const WriterQueue& queue, accel::Work& work) {
+Result<accel::Ticket> ReadBacks::submit(const WriterQueue& queue, Object& object,
+                                        accel::Work& work) {
   if (queue.kind != Kind::kStream) {
     return accelerator_.submit(work);
   }
   GMAC_TRY(native_->submit(queue.stream, work));
-  return ledger_.copied(queue.stream);
+  return ledger_.copied(queue.stream, object);
 }
 
 // Opening lets the lock go, and any object may be gone by then.

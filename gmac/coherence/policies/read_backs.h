@@ -63,7 +63,7 @@ class ReadBacks {
   bool guess(Object& object, const Places& places);
   void copy(Object& object, const Places& places, const WriterQueue& queue);
   void openAfter(Object& object, const Places& places);
-  Result<accel::Ticket> submit(const WriterQueue& queue, accel::Work& work);
+  Result<accel::Ticket> submit(const WriterQueue& queue, Object& object, accel::Work& work);
 
   accel::Accelerator& accelerator_;
   accel::NativeStreams* const native_;
