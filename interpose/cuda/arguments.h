@@ -32,6 +32,7 @@ class LaunchArguments {
 
   // CUDA_SUCCESS, or why the bytes cannot be read.
   CUresult result() const { return result_; }
+  CUfunction function() const { return function_; }
   void** params() const { return params_; }
   void** extra() const { return extra_; }
 

@@ -13,6 +13,7 @@
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/host_functions.h"
+#include "interpose/cuda/launch_uses.h"
 #include "interpose/cuda/parts.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
@@ -77,7 +78,7 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
-// Kernels may use every object, and so may a graph's kernels.
+// A graph's kernels may use every object, and so may a kernel whose code does not say less.
 struct Launch {
   // Of graphs. These do not repeat: their copies may touch objects while the driver submits them,
   // and whoever waits for that launch with the lock would wait for ever.
@@ -87,8 +88,12 @@ struct Launch {
   }
   // Of a kernel.
   template <ZeroStream Zero, typename Submit>
-  static CUresult launch(CUstream stream, Submit&& submit) {
+  static CUresult launch(const LaunchArguments& arguments, CUstream stream, Submit&& submit) {
     const NativeStream native = nativeStream(Zero, stream);
+    if (coherence::launchesList() && !coherence::captureUnderWay() && !inForeignContext()) {
+      const LaunchUses uses(arguments);
+      if (uses.known()) return coherently(native, uses.ranges(), false, submit);
+    }
     if (!coherence::captureUnderWay() && coherence::port().mayRepeat()) {
       if (const auto result = again(native, submit)) return *result;
     }
@@ -132,7 +137,7 @@ struct KernelLaunch {
     const LaunchArguments arguments(function, params, extra);
     if (arguments.result() != CUDA_SUCCESS) return arguments.result();
     arguments.name();
-    return Launch::launch<Zero>(stream, [&] {
+    return Launch::launch<Zero>(arguments, stream, [&] {
       return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
                   arguments.params(), arguments.extra());
     });
@@ -146,7 +151,7 @@ struct KernelLaunch {
     const LaunchArguments arguments(function, params, nullptr);
     if (arguments.result() != CUDA_SUCCESS) return arguments.result();
     arguments.name();
-    return Launch::launch<Zero>(stream, [&] {
+    return Launch::launch<Zero>(arguments, stream, [&] {
       return real(function, gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes, stream,
                   arguments.params());
     });
@@ -161,7 +166,7 @@ struct KernelLaunch {
     if (configuration.result() != CUDA_SUCCESS) return configuration.result();
     arguments.name();
     CUstream const stream = config != nullptr ? configuration.get()->hStream : nullptr;
-    return Launch::launch<Zero>(stream, [&] {
+    return Launch::launch<Zero>(arguments, stream, [&] {
       return real(configuration.get(), function, arguments.params(), arguments.extra());
     });
   }

@@ -10,6 +10,7 @@
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/host_functions.h"
+#include "interpose/cuda/kernel_code.h"
 #include "interpose/cuda/managed_objects.h"
 #include "interpose/cuda/managed_variables.h"
 
@@ -98,6 +99,7 @@ struct Unload {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     forgetKernels();
+    forgetCode(args...);
     if constexpr (std::is_same_v<std::tuple<Args...>, std::tuple<CUlibrary>>) {
       forgetVariables(args...);
     }
@@ -124,6 +126,7 @@ struct DestroyContext {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUcontext context) {
     forgetKernels();
+    forgetAllCode();
     if (context != nullptr && context == home() && coherence::port().primaryDevice() < 0) {
       endHome();
     } else if (context != nullptr) {
@@ -140,6 +143,7 @@ struct ReleasePrimary {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
     forgetKernels();
+    if (device != coherence::port().primaryDevice()) forgetAllCode();
     if (device != coherence::port().primaryDevice() && coherence::port().knowsOtherContexts()) {
       endOther(primaryContextOf(device));
     }
@@ -154,6 +158,7 @@ struct ResetDevice {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
     forgetKernels();
+    forgetAllCode();
     if (device >= 0 && device == coherence::port().primaryDevice()) {
       endHome();
     } else if (coherence::port().knowsOtherContexts()) {

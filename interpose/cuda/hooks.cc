@@ -10,10 +10,10 @@ namespace {
 
 using Table = std::span<const HookEntry> (*)() noexcept;
 
-constexpr Table kTables[] = {cudaCalls,        cudaArrayCopies,   cudaBatches,  cudaGraphs,
-                             cudaStreamValues, cudaHostFunctions, cudaOutputs,  cudaCaptures,
-                             cudaContexts,     cudaDefaultDevice, cudaRefusals, cudaManagedMemory,
-                             cudaManagedHints, cudaManagedQueries};
+constexpr Table kTables[] = {cudaCalls,         cudaArrayCopies,   cudaBatches,       cudaGraphs,
+                             cudaStreamValues,  cudaHostFunctions, cudaOutputs,       cudaCaptures,
+                             cudaContexts,      cudaKernelCode,    cudaDefaultDevice, cudaRefusals,
+                             cudaManagedMemory, cudaManagedHints,  cudaManagedQueries};
 
 }  // namespace
 

@@ -32,6 +32,7 @@ std::span<const HookEntry> cudaHostFunctions() noexcept;   // the CPU's part of 
 std::span<const HookEntry> cudaOutputs() noexcept;         // that write answers
 std::span<const HookEntry> cudaCaptures() noexcept;        // of graphs
 std::span<const HookEntry> cudaContexts() noexcept;        // contexts and streams that end
+std::span<const HookEntry> cudaKernelCode() noexcept;      // modules, libraries and their kernels
 std::span<const HookEntry> cudaDefaultDevice() noexcept;   // of who chooses none
 std::span<const HookEntry> cudaRefusals() noexcept;        // what would get past the runtime
 std::span<const HookEntry> cudaManagedMemory() noexcept;   // allocation and release
