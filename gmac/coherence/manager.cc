@@ -469,6 +469,12 @@ Status Manager::startFetch(const void* address, std::size_t bytes) {
   return forked() ? Status() : parts_->early.startFetch(address, bytes);
 }
 
+void Manager::fetchIfQuiet(const void* address, std::size_t bytes) noexcept {
+  if (!forked() && parts_->early.startFetch(address, bytes).ok()) {
+    (void)parts_->early.fetchNext();
+  }
+}
+
 EarlyStep Manager::fetchNext() { return forked() ? EarlyStep::kIdle : parts_->early.fetchNext(); }
 
 // ---- Device work

@@ -112,6 +112,7 @@ class Manager final : public coherence::Port {
   bool reachedByCuda() const noexcept override { return accelerator_.name() != "host"; }
   Status startFlush(const void* address, std::size_t bytes) override;
   Status startFetch(const void* address, std::size_t bytes) override;
+  void fetchIfQuiet(const void* address, std::size_t bytes) noexcept override;
   void otherContextEnds(std::uintptr_t context) noexcept override;
   bool placesMemory() const noexcept override;
   Status prefer(const void* address, std::size_t bytes, int device) override;

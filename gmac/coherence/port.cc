@@ -77,6 +77,7 @@ void Port::giveBackOnDevice(const void*, std::size_t, const DeviceLoan&) {}
 std::size_t Port::pieceBytes() const noexcept { return std::size_t{1} << 20; }
 std::size_t Port::ioThreads() const noexcept { return 1; }
 Status Port::startFlush(const void*, std::size_t) { return {}; }
+void Port::fetchIfQuiet(const void*, std::size_t) noexcept {}
 Status Port::startFetch(const void*, std::size_t) { return {}; }
 
 Status Port::beginDeviceWork(accel::NativeStream, std::span<const DeviceRange>) {

@@ -161,6 +161,8 @@ class Port {
   // them have finished; cancelled when a later call may write the object.
   virtual Status startFlush(const void* address, std::size_t bytes);
   virtual Status startFetch(const void* address, std::size_t bytes);
+  // The same by the calling thread, if no kernel runs that may write the bytes: waits for the copy.
+  virtual void fetchIfQuiet(const void* address, std::size_t bytes) noexcept;
 
   // ---- Device work that the application submits itself, on a stream of its own
 

@@ -68,14 +68,25 @@ void addBase(Value& value, Base base) {
 // Keeps values small: what has too many alternatives may be anything.
 void bound(Value& value) {
   const bool large = value.bases.size() > kMaxBases || value.words.size() > kMaxWords ||
+                     value.tables.size() > kMaxWords ||
                      std::any_of(value.bases.begin(), value.bases.end(), [](const Base& base) {
                        return base.words.size() > kMaxBaseWords;
                      });
   if (large) {
     value.bases.clear();
     value.words.clear();
+    value.tables.clear();
     addAnything(value);
   }
+}
+
+// `value` for operations that make no pointer of a loaded word.
+Value withoutLoaded(Value value) {
+  if (value.loaded()) {
+    value.tables.clear();
+    addNumber(value, kFullReach);
+  }
+  return value;
 }
 
 // Every alternative of `value` as a number, of at most `reach`. `scaled`: what was the negative of
@@ -121,7 +132,17 @@ Value narrowed(const Value& value, unsigned bits) {
 // a + b, for `a` not a constant or `b` not one.
 void addSums(Value& result, const Value& a, const Value& b) {
   // Each pair once: the caller calls again with both exchanged.
-  const bool pointerLike = b.number && b.reach >= kAddressBits;
+  const bool pointerLike = (b.number && b.reach >= kAddressBits) || b.loaded();
+  if (a.loaded()) {
+    // (A large constant may be an address itself, if the word is an index.)
+    const bool largeConstant = b.constant && b.constantBits > kSmallConstant;
+    if ((b.constant && !largeConstant) || (b.number && b.reach < kAddressBits)) {
+      result.tables = united(result.tables, a.tables);
+    }
+    if (pointerLike || largeConstant) {
+      addNumber(result, kFullReach, b.negative);
+    }
+  }
   if (a.number && (b.number || b.constant)) {
     addNumber(result, std::max(a.reach, b.number ? b.reach : std::uint8_t{0}),
               a.negative || (b.number && b.negative));
@@ -148,7 +169,7 @@ void addSums(Value& result, const Value& a, const Value& b) {
       sum.wide = sum.wide || b.constantBits > kSmallConstant;
       addBase(result, std::move(sum));
     }
-    if (b.number) {
+    if (b.number || b.loaded()) {
       if (pointerLike && (base.difference || b.negative)) {
         addAnything(result);
       } else {
@@ -177,8 +198,8 @@ Value sum(const Value& a, const Value& b) {
 
 Value difference(const Value& a, const Value& b) {
   Value result;
-  const bool pointerLike =
-      (b.number && b.reach >= kAddressBits) || b.symbol || b.environment || !b.bases.empty();
+  const bool wide = (b.number && b.reach >= kAddressBits) || b.loaded();
+  const bool pointerLike = wide || b.symbol || b.environment || !b.bases.empty();
   // Of `b`, what cannot be an address is as good as added.
   Value small;
   small.constant = b.constant;
@@ -186,14 +207,14 @@ Value difference(const Value& a, const Value& b) {
   small.number = b.number && b.reach < kAddressBits;
   small.reach = small.number ? b.reach : 0;
   result = sum(a, small);
-  if (pointerLike && (a.number || a.constant || a.symbol || a.environment)) {
+  if (pointerLike && (a.number || a.constant || a.symbol || a.environment || a.loaded())) {
     addAnything(result);
   }
   for (const Base& base : a.bases) {
     if (b.symbol || b.environment || !b.bases.empty()) {
       addAnything(result);
     }
-    if (b.number && b.reach >= kAddressBits) {
+    if (wide) {
       // base + pointer - b may be the pointer plus an index.
       if (base.wide || base.difference || b.negative) {
         addAnything(result);
@@ -280,10 +301,39 @@ Value disjunction(const Value& a, const Value& b) {
   return result;
 }
 
+// A word at an address. The null pointer's page has none; null stands for them.
+Value loadedFrom(const Value& address) {
+  Value result;
+  if (address.constant) {
+    addConstant(result, 0);
+  }
+  if (address.number || address.symbol || address.environment || address.loaded()) {
+    addNumber(result, kFullReach);
+  }
+  if (!address.bases.empty()) {
+    // Not only the bases' words: one that is null may have taken the place of its sum with
+    // another, which is the pointer then.
+    result.tables = address.words;
+  }
+  return result;
+}
+
+// Whether its result for a loaded word is more than for any number.
+bool keepsLoaded(Operation operation) {
+  return operation == Operation::kCopy || operation == Operation::kLoad ||
+         operation == Operation::kAdd || operation == Operation::kSubtract;
+}
+
 Value compute(Operation operation, unsigned detail, const Value& a, const Value& b) {
+  if (!keepsLoaded(operation) && (a.loaded() || b.loaded())) {
+    return compute(operation, detail, withoutLoaded(a), withoutLoaded(b));
+  }
   switch (operation) {
     case Operation::kCopy:
+    case Operation::kLowBits:
       return a;
+    case Operation::kLoad:
+      return loadedFrom(a);
     case Operation::kNarrow:
     case Operation::kMask:
       return narrowed(a, detail);
@@ -401,6 +451,7 @@ Values::Id Values::join(Id a, Id b) {
   for (const Base& base : other.bases) {
     addBase(both, base);
   }
+  both.tables = united(both.tables, other.tables);
   both.words = united(both.words, other.words);
   const Id id = add(std::move(both));
   results_.emplace(key, id);

@@ -14,6 +14,9 @@
 //    is the address of an object, everything else in the sum is an index.
 //  - That argument fails where pointers can cancel each other: base - pointer + other pointer. So
 //    differences of what may be pointers are marked, and nothing is added to them.
+//  - A 64-bit word that was loaded by way of bases alone may be a pointer too. No launch tells
+//    whether it is, so it remains one only while nothing is added that may be an address; in any
+//    other sum it is the number that it would be otherwise.
 #ifndef GMAC_DEVICE_CODE_ABSTRACT_VALUES_H_
 #define GMAC_DEVICE_CODE_ABSTRACT_VALUES_H_
 
@@ -45,15 +48,21 @@ struct Value {
   bool number = false;       // anything else that is no base
   bool negative = false;     // the number may contain the negative of an address
   std::uint8_t constantBits = 0;
-  std::uint8_t reach = 0;            // of the number
-  std::vector<Base> bases;           // no one's words include another's
+  std::uint8_t reach = 0;   // of the number
+  std::vector<Base> bases;  // no one's words include another's
+  // Not empty: it may be a word loaded from memory, plus what cannot be an address. These are all
+  // words that took part in the address it was loaded from; sorted.
+  std::vector<std::uint32_t> tables;
   std::vector<std::uint32_t> words;  // all that took part in 64-bit arithmetic; sorted
 
-  bool empty() const { return !constant && !symbol && !environment && !number && bases.empty(); }
+  bool loaded() const { return !tables.empty(); }
+  bool empty() const {
+    return !constant && !symbol && !environment && !number && bases.empty() && !loaded();
+  }
 
   auto key() const {
     return std::tie(constant, symbol, environment, number, negative, constantBits, reach, bases,
-                    words);
+                    tables, words);
   }
   friend bool operator<(const Value& a, const Value& b) { return a.key() < b.key(); }
 };
@@ -64,6 +73,8 @@ Value wordAt(std::uint32_t offset);
 
 enum class Operation : std::uint8_t {
   kCopy,       // a
+  kLowBits,    // a with other low bits, of the same object
+  kLoad,       // a 64-bit word at address a
   kNarrow,     // the low `detail` bits of a
   kMask,       // likewise, at 64 bits
   kAdd,        // a + b

@@ -83,6 +83,12 @@ bool isModifierOfAccess(std::string_view part) {
          part.starts_with("level::");
 }
 
+// Of a load: what it reads may be written meanwhile.
+bool expectsWriters(const Parts& parts) {
+  return has(parts, "volatile") || has(parts, "relaxed") || has(parts, "acquire") ||
+         has(parts, "mmio") || has(parts, "cv");
+}
+
 bool isSpecialRegister(std::string_view name) {
   static const std::unordered_set<std::string_view> kNames{
       "%laneid",
@@ -135,8 +141,9 @@ struct Access {
 
 // Where uses of all functions of a kernel are gathered.
 struct Findings {
-  std::map<std::uint32_t, bool> pointers;            // offset -> writes
-  std::map<std::vector<std::uint32_t>, bool> bases;  // words -> nullable
+  std::map<std::uint32_t, bool> pointers;             // offset -> writes
+  std::map<std::vector<std::uint32_t>, bool> bases;   // words -> nullable
+  std::map<std::vector<std::uint32_t>, bool> tables;  // words -> writes
 };
 
 // One function. run() once.
@@ -376,7 +383,7 @@ class FunctionAnalysis {
       return arithmetic(instruction, parts);
     }
     if (opcode == "cvta") {
-      return instruction.operandCount == 2 && copy(instruction, {1});
+      return instruction.operandCount == 2 && convertAddress(instruction, parts);
     }
     if (opcode == "ld" || opcode == "ldu" || opcode == "st" || opcode == "atom" ||
         opcode == "red") {
@@ -447,6 +454,19 @@ class FunctionAnalysis {
         return false;
       }
       add(operation, detail, *result, *node, *node);
+    }
+    return true;
+  }
+
+  bool convertAddress(const ptx::Instruction& instruction, const Parts& parts) {
+    if (!copy(instruction, {1})) {
+      return false;
+    }
+    if (!has(parts, "to") && !has(parts, "global")) {
+      // Of shared, local or parameter memory: no table is there, even if a parameter says where.
+      Value value;
+      value.symbol = true;
+      include(*destination(operandOf(instruction, 0)), value);
     }
     return true;
   }
@@ -577,7 +597,8 @@ class FunctionAnalysis {
     if (with.value < 0) {
       // Every allocation is aligned to 256 bytes. Larger blocks may hold others too, and be what
       // compressed pointers are relative to.
-      return with.value >= -256 ? copy(instruction, {1}) : compute(instruction);
+      return with.value >= -256 ? copy(instruction, {1}, Operation::kLowBits)
+                                : compute(instruction);
     }
     unsigned bits = 0;
     while (bits < 63 && (with.value >> bits) != 0) {
@@ -590,7 +611,7 @@ class FunctionAnalysis {
     const ptx::Operand& with = operandOf(instruction, 2);
     if (with.kind == Kind::kInteger && with.value >= 0 && with.value < 4096) {
       // The low bits of something aligned.
-      return copy(instruction, {1});
+      return copy(instruction, {1}, Operation::kLowBits);
     }
     return binary(instruction, Operation::kOr);
   }
@@ -708,8 +729,13 @@ class FunctionAnalysis {
       return opcode == "st" && storeParameter(instruction, address);
     }
     if (space.empty() || space == "global") {
-      if (!accessGlobal(address, opcode != "ld" && opcode != "ldu")) {
+      const bool reads = opcode == "ld" || opcode == "ldu";
+      if (!accessGlobal(address, !reads)) {
         return false;
+      }
+      // By way of a register, the access is the last one.
+      if (reads && bits == 64 && bitsOfRegister(address.name) != 0 && !expectsWriters(parts)) {
+        return loadWords(operandOf(instruction, 0), accesses_.back().address);
       }
     }
     return !loads || setLoaded(operandOf(instruction, 0), numberOf(std::min(bits, 64U)));
@@ -723,6 +749,19 @@ class FunctionAnalysis {
       }
       if (*result != kNoNode) {
         include(*result, value);
+      }
+    }
+    return true;
+  }
+
+  bool loadWords(const ptx::Operand& to, Node address) {
+    for (const ptx::Operand& operand : elementsOf(to)) {
+      const auto result = destination(operand);
+      if (!result) {
+        return false;
+      }
+      if (*result != kNoNode) {
+        add(Operation::kLoad, 0, *result, address, address);
       }
     }
     return true;
@@ -975,7 +1014,12 @@ class FunctionAnalysis {
         const auto known = findings.bases.try_emplace(base.words, nullable).first;
         known->second = known->second && nullable;
       }
-      if (findings.pointers.size() > kMaxPointers || findings.bases.size() > kMaxPointers) {
+      if (address.loaded()) {
+        bool& writes = findings.tables[address.tables];
+        writes = writes || access.writes;
+      }
+      if (findings.pointers.size() > kMaxPointers || findings.bases.size() > kMaxPointers ||
+          findings.tables.size() > kMaxPointers) {
         return false;
       }
     }
@@ -986,7 +1030,8 @@ class FunctionAnalysis {
       }
       for (const Node node : stored->second) {
         const Value& value = values_[known_[node]];
-        if (value.empty() || !value.bases.empty() || (value.number && value.reach != 0)) {
+        if (value.empty() || !value.bases.empty() || value.loaded() ||
+            (value.number && value.reach != 0)) {
           return false;
         }
       }
@@ -1059,6 +1104,9 @@ std::optional<KernelUses> usesOf(const ptx::Module& module, std::string_view ker
   }
   for (const auto& [offsets, nullable] : findings.bases) {
     uses.bases.push_back({offsets, nullable});
+  }
+  for (const auto& [words, writes] : findings.tables) {
+    uses.tables.push_back({words, writes});
   }
   return uses;
 }

@@ -21,6 +21,8 @@
 //  - Variables of the module are no objects of the caller's, except those with attribute managed
 //    and extern ones, which make the kernel unknown. The driver's memory for grid barriers, whose
 //    address is in %envreg, is none either.
+//  - A pointer in memory is an aligned word of 8 bytes. It points into the allocation that the
+//    kernel uses by way of it, or to its end, as a parameter does.
 //  - The text is accepted by ptxas; registers are not read before they are written, and kernels
 //    do not write to their parameters.
 #ifndef GMAC_DEVICE_CODE_POINTER_USES_H_
@@ -62,13 +64,36 @@ struct AddressBase {
   friend bool operator==(const AddressBase&, const AddressBase&) = default;
 };
 
+// Memory out of which the kernel loads pointers (a table), and whether it writes to what they point
+// to, or only reads it. Every word of `words` that is a pointer points into a table, which is its
+// whole allocation, or two of them as with PointerUse; the other words are integers. `bases` asks
+// that one word is known memory, or that all are 0: then there is no table.
+//
+// Each aligned word (8 bytes) of a table may be a pointer that the kernel uses, also one to the end
+// of an allocation, as with PointerUse. It may be anything else as well: null, an integer, the
+// address of memory that is no object. A kernel that also uses pointers which lie in what a table's
+// pointers point to is unknown.
+//
+// The kernel uses the pointers that it finds in the table. So the caller must
+//  - read the table after everything that the kernel comes after, or else take the launch as
+//    unknown;
+//  - make sure that nobody writes to the table from then until the kernel ends: neither others, nor
+//    the kernel by way of `pointers` or of any table;
+//  - count as used all that the words of the table point to.
+struct TableUse {
+  std::vector<std::uint32_t> words;  // bytes from the start of the parameters; sorted, not empty
+  bool writes;                       // it may write, and read; otherwise it only reads
+  friend bool operator==(const TableUse&, const TableUse&) = default;
+};
+
 struct KernelUses {
   std::vector<ParameterPlace> parameters;  // as declared
   std::uint32_t parameterBytes;            // up to the end of the last one
   // Sorted by offset. The kernel accesses global memory only through those that are pointers,
-  // provided that all of `bases` are known.
+  // and what the pointers in `tables` point to, provided that all of `bases` are known.
   std::vector<PointerUse> pointers;
   std::vector<AddressBase> bases;
+  std::vector<TableUse> tables;  // sorted by words
 };
 
 // What `kernel` (its mangled name) of the PTX text `ptx` uses. nullopt: unknown; it may access

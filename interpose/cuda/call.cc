@@ -4,6 +4,7 @@
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
 #include "gmac/base/log.h"
+#include "interpose/cuda/launch_uses.h"
 
 namespace gmac::interpose {
 namespace {
@@ -173,7 +174,9 @@ CUresult noteFailure(CUresult result) noexcept {
 
 CUresult acquire(CUresult result, const coherence::DeviceWait& wait) noexcept {
   if (result != CUDA_SUCCESS) return noteFailure(result);
-  return resultOf(coherence::port().afterDeviceWait(wait));
+  const CUresult acquired = resultOf(coherence::port().afterDeviceWait(wait));
+  fetchWantedTable();
+  return acquired;
 }
 
 }  // namespace gmac::interpose

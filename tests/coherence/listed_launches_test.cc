@@ -23,7 +23,6 @@ namespace gmac::testing {
 namespace {
 
 using accel::NativeStream;
-using ::testing::IsEmpty;
 
 constexpr NativeStream kFirst{1};
 constexpr NativeStream kSecond{2};

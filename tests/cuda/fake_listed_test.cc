@@ -5,11 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "gmac/api/adsm.h"
 #include "gmac/coherence/port.h"
@@ -56,6 +61,26 @@ done:
   ret;
 }
 )";
+// That takes its array out of memory, and what it adds from the array behind.
+constexpr char kTablePtx[] = R"(
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry addOther(.param .u64 table)
+{
+  .reg .b32 %r<3>;
+  .reg .b64 %rd<4>;
+  ld.param.u64 %rd1, [table];
+  cvta.to.global.u64 %rd1, %rd1;
+  ld.global.u64 %rd2, [%rd1];
+  ld.global.u64 %rd3, [%rd1+8];
+  ld.global.u32 %r1, [%rd3];
+  ld.global.u32 %r2, [%rd2];
+  add.s32 %r2, %r2, %r1;
+  st.global.u32 [%rd2], %r2;
+  ret;
+}
+)";
 constexpr char kOtherPtx[] = R"(
 .version 7.0
 .target sm_50
@@ -66,6 +91,7 @@ constexpr char kOtherPtx[] = R"(
   .reg .b64 %rd<3>;
   ld.param.u64 %rd1, [data];
   ld.global.u64 %rd2, [%rd1];
+  ld.global.u64 %rd2, [%rd2];
   st.global.u32 [%rd2], %r1;
   ret;
 }
@@ -77,8 +103,15 @@ CUresult incrementSome(const unsigned* grid, const unsigned* block, unsigned byt
              ? CUDA_SUCCESS
              : fake_cuda::increment(grid, block, bytes, args);
 }
-const fake_cuda::Kernel kSome[] = {{"increment", incrementSome, 2, fake_cuda::kSizes}};
-const fake_cuda::Image kSomeImage = {"fakecud", kSome, 1, nullptr, 0};
+// What the second pointer of a table points to, to what the first one does.
+CUresult addOther(const unsigned*, const unsigned*, unsigned, void** args) {
+  auto* const* const table = fake_cuda::device(fake_cuda::argument<std::uint32_t* const*>(args, 0));
+  *fake_cuda::device(table[0]) += *fake_cuda::device(table[1]);
+  return CUDA_SUCCESS;
+}
+const fake_cuda::Kernel kSome[] = {{"increment", incrementSome, 2, fake_cuda::kSizes},
+                                   {"addOther", addOther, 1, fake_cuda::kSizes}};
+const fake_cuda::Image kSomeImage = {"fakecud", kSome, std::size(kSome), nullptr, 0};
 
 class ListedLaunchesOfPrograms : public ::testing::Test {
  protected:
@@ -114,10 +147,10 @@ class ListedLaunchesOfPrograms : public ::testing::Test {
     EXPECT_EQ(DRIVER(cuCtxPopCurrent)(&popped), CUDA_SUCCESS);
   }
 
-  CUfunction load(const void* image) {
+  CUfunction load(const void* image, const char* name = "increment") {
     CUfunction function = nullptr;
     EXPECT_EQ(DRIVER(cuModuleLoadDataEx)(&module_, image, 0, nullptr, nullptr), CUDA_SUCCESS);
-    EXPECT_EQ(DRIVER(cuModuleGetFunction)(&function, module_, "increment"), CUDA_SUCCESS);
+    EXPECT_EQ(DRIVER(cuModuleGetFunction)(&function, module_, name), CUDA_SUCCESS);
     return function;
   }
   static std::uint32_t* allocate() {
@@ -200,6 +233,60 @@ TEST_F(ListedLaunchesOfPrograms, UseAllWhereTheCodeDoesNotTell) {
   }
   module_ = first;
   EXPECT_TRUE(lists([&] { launch(increment_, data_); }));
+}
+
+TEST_F(ListedLaunchesOfPrograms, UseWhatTheirTablesPointTo) {
+  CUmodule const first = module_;
+  CUfunction const addOther = load(kTablePtx, "addOther");
+  CUdeviceptr tableAddress = 0;
+  constexpr std::size_t kTableBytes = 4096;
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&tableAddress, kTableBytes, CU_MEM_ATTACH_GLOBAL),
+            CUDA_SUCCESS);
+  auto** const table = reinterpret_cast<std::uint32_t**>(tableAddress);
+  std::uint32_t* const third = allocate();
+  const auto launchTable = [&] {
+    void* args[] = {const_cast<std::uint32_t***>(&table)};
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(addOther, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+              CUDA_SUCCESS);
+  };
+  std::fill_n(table, kTableBytes / sizeof table[0], nullptr);
+  table[0] = data_;
+  table[1] = other_;
+  third[0] = 7;
+  for (std::uint32_t i = 1; i <= 3; ++i) {
+    other_[0] = i;
+    fake_cuda::stall(stream_);
+    EXPECT_TRUE(lists(launchTable));
+    third[0] = 8;  // the kernel does not end, and nobody waits for it here
+    fake_cuda::stall(nullptr);
+    EXPECT_EQ(data_[0], expected_ += i);
+  }
+  // As the CPU has changed it since.
+  std::swap(table[0], table[1]);
+  EXPECT_TRUE(lists(launchTable));
+  EXPECT_EQ(other_[0], expected_ + 3);
+  // The GPU has it: it comes after a wait, as a launch does not wait for it.
+  ASSERT_EQ(DRIVER(cuMemsetD8)(tableAddress + 64, 0, 1), CUDA_SUCCESS);
+  EXPECT_FALSE(lists(launchTable));
+  std::uint32_t sum = 2 * expected_ + 3;
+  EXPECT_EQ(other_[0], sum);
+  bool listed = false;
+  for (int i = 0; i < 1'000 && !listed; ++i) {
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    listed = lists(launchTable);
+    sum += expected_;
+  }
+  EXPECT_TRUE(listed);
+  EXPECT_EQ(other_[0], sum);
+  EXPECT_EQ(table[0], other_);
+  table[2] = reinterpret_cast<std::uint32_t*>(table);
+  EXPECT_FALSE(lists(launchTable));
+  EXPECT_EQ(other_[0], sum + expected_);
+  EXPECT_EQ(DRIVER(cuMemFree)(tableAddress), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuMemFree)(reinterpret_cast<CUdeviceptr>(third)), CUDA_SUCCESS);
+  EXPECT_EQ(DRIVER(cuModuleUnload)(module_), CUDA_SUCCESS);
+  module_ = first;
 }
 
 // The program uses its buffer for the next one.

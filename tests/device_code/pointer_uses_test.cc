@@ -47,7 +47,8 @@ std::string moduleWith(std::string_view body) {
 }
 
 // 0r 16w | 0 8+24! : reads by way of word 0, writes by way of 16; 0 is a base or null; of 8 and
-// 24, one is.
+// 24, one is. | 0r 0+8w behind that: reads what pointers in the memory behind word 0 point to, and
+// writes what those behind 0 and 8 do.
 std::string shown(const std::optional<KernelUses>& uses) {
   if (!uses) {
     return "unknown";
@@ -63,6 +64,14 @@ std::string shown(const std::optional<KernelUses>& uses) {
       sum += (sum.empty() ? "" : "+") + std::to_string(offset);
     }
     text += " " + sum + (base.nullable ? "" : "!");
+  }
+  text += uses->tables.empty() ? "" : " |";
+  for (const TableUse& table : uses->tables) {
+    std::string words;
+    for (const std::uint32_t offset : table.words) {
+      words += (words.empty() ? "" : "+") + std::to_string(offset);
+    }
+    text += " " + words + (table.writes ? "w" : "r");
   }
   return text;
 }
@@ -166,12 +175,172 @@ TEST(PointerUses, AreParametersThatAddressesAreMadeOf) {
   });
 }
 
+// As the pointers in float** rows and in struct { float* a; int n; }* e.
+TEST(PointerUses, MayLieInMemoryThatParametersPointTo) {
+  expectAll({
+      {"a pointer in memory", "ld.global.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "0r | 0 | 0r"},
+      {"that is written to", "ld.global.nc.u64 %d1, [%p]; st.u8 [%d1+4], 0;", "0r | 0 | 0w"},
+      {"or both", "ld.u64 %d1, [%p]; ld.u8 %h1, [%d1]; red.add.u32 [%d1], 1;", "0r | 0 | 0w"},
+      {"as a double", "ld.f64 %f1, [%p]; mov.b64 %d1, %f1; ld.u8 %h1, [%d1];", "0r | 0 | 0r"},
+      {"of an array",
+       "add.s64 %d1, %p, %i8; ld.u64 %d2, [%d1+16]; cvta.to.global.u64 %d3, %d2;\n"
+       "ld.global.u8 %h1, [%d3];",
+       "0r | 0 | 0r"},
+      {"in a vector", "ld.v2.u64 {_, %d1}, [%p]; ld.u8 %h1, [%d1];", "0r | 0 | 0r"},
+      {"indexed by threads", "ld.u64 %d1, [%p]; add.s64 %d2, %d1, %i8; ld.u8 %h1, [%d2];",
+       "0r | 0 | 0r"},
+      {"indexed by 32 bits beside it",
+       "ld.u64 %d1, [%p]; ld.u32 %w1, [%p+8]; mad.wide.s32 %d2, %w1, 4, %d1; ld.u8 %h1, [%d2];",
+       "0r | 0 | 0r"},
+      {"indexed backwards",
+       "ld.u64 %d1, [%p]; sub.s64 %d2, %d1, %i8; add.s64 %d2, %d2, -8; ld.u8 %h1, [%d2];",
+       "0r | 0 | 0r"},
+      {"plus low bits of a parameter",
+       "ld.u64 %d1, [%p]; and.b64 %d2, %q, 15; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];",
+       "0r | 0 | 0r"},
+      {"advanced in a loop",
+       "ld.u64 %d1, [%p];\n$L1:\nst.u8 [%d1], 0;\nadd.s64 %d1, %d1, 4;\n@%p1 bra.uni $L1;",
+       "0r | 0 | 0w"},
+      {"or a parameter", "ld.u64 %d1, [%p]; @%p1 mov.u64 %d1, %q; st.u8 [%d1], 0;",
+       "0r 8w | 0 8 | 0w"},
+      {"or null", "ld.u64 %d1, [%p]; selp.b64 %d2, %d1, 0, %p1; ld.u8 %h1, [%d2+8];",
+       "0r | 0 | 0r"},
+      {"or of a variable", "ld.u64 %d1, [%p]; @%p1 mov.u64 %d1, text; ld.u8 %h1, [%d1];",
+       "0r | 0 | 0r"},
+      {"of a table or of none", "selp.b64 %d1, %p, 0, %p1; ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];",
+       "0r | 0 | 0r"},
+      {"of either table",
+       "ld.u64 %d1, [%p]; ld.u64 %d2, [%q]; min.u64 %d3, %d1, %d2; ld.u8 %h1, [%d3];",
+       "0r 8r | 0 8 | 0+8r"},
+      {"of two tables", "ld.u64 %d1, [%p]; ld.u64 %d2, [%q]; ld.u8 %h1, [%d1]; st.u8 [%d2], %h1;",
+       "0r 8r | 0 8 | 0r 8w"},
+      {"in a table that is written", "ld.u64 %d1, [%p]; st.u64 [%p], %q; ld.u8 %h1, [%d1];",
+       "0w | 0 | 0r"},
+      {"in a table indexed by a long parameter",
+       "shl.b64 %d1, %m, 3; add.s64 %d2, %p, %d1; ld.u64 %d3, [%d2]; ld.u8 %h1, [%d3];",
+       "0r 32r | 0! | 0+32r"},
+      {"in what may be the table itself",
+       "add.s64 %d1, %p, %m; ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];", "0r 32r | 0+32 | 0+32r"},
+      {"in the table if the first word is null",
+       "add.s64 %d1, %p, %m; @%p1 mov.u64 %d1, %p; ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];",
+       "0r 32r | 0 | 0+32r"},
+      {"in a table counted back from",
+       "ld.u64 %d1, [%q]; shl.b64 %d2, %d1, 3; sub.s64 %d3, %p, %d2; ld.u64 %d4, [%d3];\n"
+       "ld.u8 %h1, [%d4];",
+       "0r 8r | 0! 8 | 0r"},
+      {"an index that a pointer in memory leads to",
+       "ld.u64 %d1, [%p]; ld.u64 %d2, [%d1]; shl.b64 %d3, %d2, 3; add.s64 %d4, %q, %d3;\n"
+       "st.u8 [%d4], 0;",
+       "0r 8w | 0 8! | 0r"},
+      {"an index in a table subtracted",
+       "ld.u64 %d1, [%p]; sub.s64 %d2, %q, %d1; ld.u8 %h1, [%d2];", "0r 8r | 0 8!"},
+      {"an index as well",
+       "ld.u64 %d1, [%p]; ld.u8 %h1, [%d1]; add.s64 %d2, %q, %d1; ld.u8 %h1, [%d2];",
+       "0r 8r | 0 8! | 0r"},
+  });
+}
+
+TEST(PointerUses, LieInMemoryOnlyWhereTheyAreNumbersOtherwise) {
+  expectAllWithAccess({
+      {"in memory that a table points to", "ld.u64 %d1, [%p]; ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"in memory or in a variable",
+       "mov.u64 %d1, pointer; @%p1 mov.u64 %d1, %p; ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"in shared memory where a parameter says",
+       "cvta.shared.u64 %d1, %p; ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];", "unknown"},
+      {"in the memory of grid barriers",
+       "mov.u32 %w1, %envreg2; mov.u32 %w2, %envreg1; mov.b64 %d1, {%w1, %w2};\n"
+       "ld.u64 %d2, [%d1]; ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"loaded while it may be written", "ld.volatile.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
+      {"likewise", "ld.relaxed.gpu.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
+      {"likewise", "ld.acquire.sys.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
+      {"likewise", "ld.mmio.relaxed.sys.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
+      {"likewise", "ld.cv.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
+      {"in 32 bits", "ld.u32 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
+      {"indexed by 64 bits of memory",
+       "ld.u64 %d1, [%p]; ld.u64 %d2, [%q]; shl.b64 %d3, %d2, 3; add.s64 %d4, %d1, %d3;\n"
+       "ld.u8 %h1, [%d4];",
+       "unknown"},
+      {"in the other order",
+       "ld.u64 %d1, [%p]; ld.u64 %d2, [%q]; shl.b64 %d3, %d2, 3; add.s64 %d4, %d3, %d1;\n"
+       "ld.u8 %h1, [%d4];",
+       "unknown"},
+      {"indexed by a long parameter",
+       "ld.u64 %d1, [%p]; shl.b64 %d2, %m, 3; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];", "unknown"},
+      {"two of them", "ld.v2.u64 {%d1, %d2}, [%p]; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];",
+       "unknown"},
+      {"their difference", "ld.v2.u64 {%d1, %d2}, [%p]; sub.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];",
+       "unknown"},
+      {"less a parameter", "ld.u64 %d1, [%p]; sub.s64 %d2, %d1, %q; ld.u8 %h1, [%d2];", "unknown"},
+      {"plus a difference of parameters",
+       "ld.u64 %d1, [%p]; sub.s64 %d2, %q, %p; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];",
+       "unknown"},
+      {"less an index of 64 bits",
+       "ld.u64 %d1, [%p]; shl.b64 %d2, %m, 3; sub.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];", "unknown"},
+      {"plus a symbol",
+       "ld.u64 %d1, [%p]; mov.u64 %d2, text; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];", "unknown"},
+      {"plus what may be an address", "ld.u64 %d1, [%p]; ld.u8 %h1, [%d1+0x302000000];", "unknown"},
+      {"less what may be one",
+       "ld.u64 %d1, [%p]; sub.s64 %d2, %d1, -12918456320; ld.u8 %h1, [%d2];", "unknown"},
+      {"negated twice", "ld.u64 %d1, [%p]; neg.s64 %d2, %d1; neg.s64 %d3, %d2; ld.u8 %h1, [%d3];",
+       "unknown"},
+      {"doubled", "ld.u64 %d1, [%p]; shl.b64 %d2, %d1, 1; ld.u8 %h1, [%d2];", "unknown"},
+      {"times 1", "ld.u64 %d1, [%p]; mul.lo.s64 %d2, %d1, 1; ld.u8 %h1, [%d2];", "unknown"},
+      {"aligned", "ld.u64 %d1, [%p]; and.b64 %d2, %d1, -16; ld.u8 %h1, [%d2];", "unknown"},
+      {"tagged", "ld.u64 %d1, [%p]; or.b64 %d2, %d1, 8; ld.u8 %h1, [%d2];", "unknown"},
+      {"without the upper bits",
+       "ld.u64 %d1, [%p]; and.b64 %d2, %d1, 0xffffffffffff; ld.u8 %h1, [%d2];", "unknown"},
+      {"exclusive or", "ld.u64 %d1, [%p]; xor.b64 %d2, %d1, %m; ld.u8 %h1, [%d2];", "unknown"},
+      {"united", "ld.u64 %d1, [%p]; or.b64 %d2, %d1, %i8; ld.u8 %h1, [%d2];", "unknown"},
+      {"halves",
+       "ld.u64 %d1, [%p]; mov.b64 {%w1, %w2}, %d1; mov.b64 %d2, {%w1, %w2}; ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"shuffled",
+       "ld.u64 %d1, [%p]; mov.b64 {%w1, %w2}, %d1; shfl.sync.idx.b32 %w3, %w1, 0, 31, -1;\n"
+       "mov.b64 %d2, {%w3, %w2}; ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"by way of shared memory",
+       "ld.u64 %d1, [%p]; st.shared.u64 [dynamic], %d1; ld.shared.u64 %d2, [dynamic];\n"
+       "ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"converted",
+       "ld.u64 %d1, [%p]; cvt.u32.u64 %w1, %d1; cvt.u64.u32 %d2, %w1; ld.u8 %h1, [%d2];",
+       "unknown"},
+      {"a number or a word",
+       "ld.u64 %d1, [%p]; @%p1 ld.shared.u64 %d1, [dynamic]; ld.u8 %h1, [%d1];", "unknown"},
+      {"a parameter, or in the memory of grid barriers",
+       "mov.u32 %w1, %envreg2; mov.u32 %w2, %envreg1; mov.b64 %d1, {%w1, %w2};\n"
+       "ld.u64 %d2, [%d1]; selp.b64 %d3, %q, %d2, %p1; ld.u8 %h1, [%d3];",
+       "unknown"},
+      {"a parameter, or a word indexed by 64 bits",
+       "ld.u64 %d1, [%p]; shl.b64 %d2, %m, 3; add.s64 %d3, %d1, %d2;\n"
+       "selp.b64 %d4, %q, %d3, %p1; ld.u8 %h1, [%d4];",
+       "unknown"},
+      {"a parameter, or a word less a parameter",
+       "ld.u64 %d1, [%p]; sub.s64 %d2, %d1, %q; selp.b64 %d3, %r, %d2, %p1; ld.u8 %h1, [%d3];",
+       "unknown"},
+      {"a parameter, or a word plus a symbol",
+       "ld.u64 %d1, [%p]; mov.u64 %d2, text; add.s64 %d3, %d1, %d2;\n"
+       "selp.b64 %d4, %q, %d3, %p1; ld.u8 %h1, [%d4];",
+       "unknown"},
+      {"a parameter less a word, plus another",
+       "ld.v2.u64 {%d1, %d2}, [%r]; sub.s64 %d3, %p, %d1; add.s64 %d4, %d3, %d2;\n"
+       "ld.u8 %h1, [%d4];",
+       "unknown"},
+  });
+  expectAll({
+      {"a list", "mov.u64 %d1, %p;\n$L1:\nld.u64 %d1, [%d1+8];\n@%p1 bra.uni $L1;", "unknown"},
+      {"a tree",
+       "mov.u64 %d1, %p;\n$L1:\nld.u32 %w1, [%d1+16];\nld.v2.u64 {%d2, %d3}, [%d1];\n"
+       "selp.b64 %d1, %d2, %d3, %p1;\n@%p2 bra.uni $L1;",
+       "unknown"},
+  });
+}
+
 TEST(PointerUses, AreUnknownOncePointersComeFromMemory) {
   expectAllWithAccess({
-      {"a pointer in memory", "ld.global.u64 %d1, [%p]; ld.u8 %h1, [%d1];", "unknown"},
-      {"as a double", "ld.f64 %f1, [%p]; mov.b64 %d1, %f1; ld.u8 %h1, [%d1];", "unknown"},
-      {"indexed", "ld.u64 %d1, [%p]; add.s64 %d2, %d1, %i8; ld.u8 %h1, [%d2];", "unknown"},
-      {"in a vector", "ld.v2.u64 {_, %d1}, [%p]; ld.u8 %h1, [%d1];", "unknown"},
       {"in a variable", "ld.global.u64 %d1, [pointer]; ld.u8 %h1, [%d1];", "unknown"},
       {"in a constant", "ld.const.u64 %d1, [table+8]; ld.u8 %h1, [%d1];", "unknown"},
       {"in shared memory",
@@ -180,7 +349,6 @@ TEST(PointerUses, AreUnknownOncePointersComeFromMemory) {
        "unknown"},
       {"by an exchange", "atom.exch.b64 %d1, [%p], 0; ld.u8 %h1, [%d1];", "unknown"},
       {"of 128 bits", "ld.b128 %z, [%p]; mov.b128 {%d1, %d2}, %z; ld.u8 %h1, [%d1];", "unknown"},
-      {"or a parameter", "ld.u64 %d1, [%p]; @%p1 mov.u64 %d1, %q; ld.u8 %h1, [%d1];", "unknown"},
       {"through a parameter's address",
        "mov.b64 %d1, s; cvta.param.u64 %d2, %d1; ld.u64 %d3, [%d2]; ld.u8 %h1, [%d3];", "unknown"},
       {"of a parameter at a variable place",
@@ -191,9 +359,6 @@ TEST(PointerUses, AreUnknownOncePointersComeFromMemory) {
        "unknown"},
       {"of a parameter at a place that moves",
        "mov.b64 %d1, s; add.s64 %d1, %d1, 8; ld.param.u64 %d2, [%d1]; ld.u8 %h1, [%d2];",
-       "unknown"},
-      {"less an aligned parameter",
-       "ld.u64 %d1, [%p]; and.b64 %d2, %q, 15; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];",
        "unknown"},
       {"plus a scaled parameter",
        "ld.u64 %d1, [%p]; shl.b64 %d2, %q, 1; add.s64 %d3, %d1, %d2; ld.u8 %h1, [%d3];", "unknown"},
@@ -328,6 +493,7 @@ TEST(PointerUses, KnowCallsThatAccessNothingOfTheirArguments) {
       "call.uni __assertfail, (a0, a0, a1, a0, a2); }";
   std::string foreign = assertion;
   foreign.replace(foreign.find("%d2;\n.param"), 3, "%p");
+  const std::string tableText = "ld.u64 %d2, [%p];\n" + assertion.substr(assertion.find('{'));
   std::string loaded = calling("square");
   loaded += " mov.b64 %d5, %f2; ld.u8 %h1, [%d5];";
   expectAll({
@@ -338,6 +504,7 @@ TEST(PointerUses, KnowCallsThatAccessNothingOfTheirArguments) {
       {"a kernel", calling("kernel"), "unknown"},
       {"nothing of that name", calling("squar"), "unknown"},
       {"a failing assertion", assertion, "|"},
+      {"with a text that a table has", tableText, "unknown"},
       {"with a parameter as its text", foreign, "unknown"},
   });
 }
@@ -408,7 +575,8 @@ TEST(PointerUses, AreOfTheKernelOfThatName) {
 }
 
 // As nvcc 13 makes them. s.x[i * s.stride] += dt * s.m[i] * s.y[i], where x, y and m lie one after
-// the other in s; and a search that halves the difference of two pointers.
+// the other in s; a search that halves the difference of two pointers;
+// and e[k].a[i] *= 2 for struct { float* a; int n; }* e.
 constexpr std::string_view kCompiled = R"(
 //
 // Generated by NVIDIA NVVM Compiler
@@ -517,11 +685,59 @@ add.s64 %rd43, %rd41, %rd42;
 st.global.u64 [%rd43], %rd40;
 ret;
 }
+.visible .entry arrayOfStructures(
+.param .u64 param_0,
+.param .u32 param_1
+)
+{
+.reg .pred %p<5>;
+.reg .f32 %f<3>;
+.reg .b32 %r<15>;
+.reg .b64 %rd<11>;
+ld.param.u64 %rd4, [param_0];
+ld.param.u32 %r9, [param_1];
+mov.u32 %r13, %ctaid.x;
+setp.ge.s32 %p1, %r13, %r9;
+@%p1 bra $L__BB9_6;
+mov.u32 %r2, %tid.x;
+mov.u32 %r3, %nctaid.x;
+mov.u32 %r4, %ntid.x;
+cvta.to.global.u64 %rd1, %rd4;
+$L__BB9_2:
+cvt.s64.s32 %rd2, %r13;
+mul.wide.s32 %rd5, %r13, 16;
+add.s64 %rd6, %rd1, %rd5;
+add.s64 %rd3, %rd6, 8;
+ld.global.u32 %r10, [%rd6+8];
+setp.ge.s32 %p2, %r2, %r10;
+@%p2 bra $L__BB9_5;
+mov.u32 %r14, %r2;
+$L__BB9_4:
+ld.global.u64 %rd7, [%rd3+-8];
+cvta.to.global.u64 %rd8, %rd7;
+mul.wide.s32 %rd9, %r14, 4;
+add.s64 %rd10, %rd8, %rd9;
+ld.global.f32 %f1, [%rd10];
+add.f32 %f2, %f1, %f1;
+st.global.f32 [%rd10], %f2;
+ld.global.u32 %r11, [%rd3];
+add.s32 %r14, %r14, %r4;
+setp.lt.s32 %p3, %r14, %r11;
+@%p3 bra $L__BB9_4;
+$L__BB9_5:
+cvt.u32.u64 %r12, %rd2;
+add.s32 %r13, %r12, %r3;
+setp.lt.s32 %p4, %r13, %r9;
+@%p4 bra $L__BB9_2;
+$L__BB9_6:
+ret;
+}
 )";
 
 TEST(PointerUses, AreThoseOfCompiledKernels) {
   EXPECT_EQ(shown(usesOf(kCompiled, "structure")), "0w 8r 16r 32w | 0! 8 16");
   EXPECT_EQ(shown(usesOf(kCompiled, "binarySearch")), "0r 8r 16w 24r | 0! 8 16");
+  EXPECT_EQ(shown(usesOf(kCompiled, "arrayOfStructures")), "0r | 0 | 0w");
 }
 
 TEST(PointerUses, TakeTimeInProportionToTheText) {
@@ -540,7 +756,8 @@ TEST(PointerUses, TakeAnyBytes) {
   const std::string text = moduleWith(
       "{ .reg .b64 %t; ld.param.v2.u64 {%d1, %t}, [s+8]; mad.lo.s64 %d2, %m, 24, %t;\n"
       "mov.b64 %d3, {%n, %i}; bfi.b64 %d4, %d3, %d2, 32, 32; @!%p1 st.global.f64 [%d2+8], %f1;\n"
-      "$L1: cp.async.ca.shared.global [%w1], [%p], 16; call.uni (v0), square, (a0); }");
+      "$L1: cp.async.ca.shared.global [%w1], [%p], 16; call.uni (v0), square, (a0);\n"
+      "ld.v2.u64 {%d5, %d6}, [%p]; add.s64 %d7, %d6, %i8; st.u8 [%d7], 0; ld.u8 %h1, [%d5]; }");
   const std::uint64_t seed = testing::seedOr(1);
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
