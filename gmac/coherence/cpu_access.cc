@@ -55,6 +55,8 @@ void CpuAccess::tellOfFaultInChild(void* address) noexcept {
 
 void CpuAccess::found(Fault& fault, Object& object, Intent intent) {
   fault.counts = ledger_.newestWorkWith(object) != object.born;
+  fault.beside = fault.counts && !listing_.watches() && !listing_.settled() &&
+                 ledger_.runningStreamWork().value != 0;
   if (listing_.on() && object.users == Object::Users::kEverybody &&
       ledger_.runningStreamWork().value != 0 && ledger_.writersDone(object) &&
       (intent == Intent::kRead || ledger_.readersDone(object))) {
@@ -67,7 +69,8 @@ void CpuAccess::ends(const Fault& fault) {
     return;
   }
   const ListingPolicy::Moment moment{ledger_.times().now(), stats().calls.value()};
-  listing_.watches() ? listing_.tick(moment) : listing_.accessed(moment.now - fault.begun, moment);
+  listing_.watches() ? listing_.tick(moment)
+                     : listing_.accessed(moment.now - fault.begun, fault.beside, moment);
   coherence::letLaunchesList(listing_.on());
 }
 

@@ -63,6 +63,7 @@ class CpuAccess {
   struct Fault {
     std::uint64_t begun = 0;
     bool counts = false;  // the device may have used the object
+    bool beside = false;  // kernels were running
   };
   void found(Fault& fault, Object& object, Intent intent);
   void ends(const Fault& fault);

@@ -10,7 +10,7 @@
 //    the device may have used since they were made. When it reaches `worth`, launches begin to
 //    list. That is `leastWorth` at first, and doubles whenever lists have gained nothing. In the
 //    first kSettling rounds other policies learn how to do without most accesses: until then only
-//    what comes to kMuch in each round counts, which they cannot save.
+//    those count that found kernels running, which nothing else saves.
 //  - While they do, it is decided at the end of each interval whether that goes on. An access that
 //    finds kernels running which do not use its object does not wait for them: that is worth the
 //    time from one launch to the next, once for each launch. Where this alone comes to what lists
@@ -50,7 +50,6 @@ class ListingPolicy {
   static constexpr Nanoseconds kCost = 4'000;  // of one list
   static constexpr unsigned kMostDoublings = 10;
   static constexpr std::uint64_t kSettling = 256;  // rounds
-  static constexpr Nanoseconds kMuch = 100'000;
   static constexpr std::uint64_t kLeastInterval = 256;
   static constexpr std::uint64_t kMostInterval = 16'384;
   static constexpr std::uint64_t kLeastTrial = 64;
@@ -68,8 +67,11 @@ class ListingPolicy {
   bool on() const { return phase_ == Phase::kListing; }
   bool watches() const { return phase_ != Phase::kOff; }
 
-  // An access has taken so long, to an object that the device may have used.
-  void accessed(Nanoseconds took, const Moment& moment) {
+  // Whether accesses count that find no kernels running.
+  bool settled() const { return settled_; }
+  // An access has taken so long, to an object that the device may have used; `beside`: and has
+  // found kernels running.
+  void accessed(Nanoseconds took, bool beside, const Moment& moment) {
     if (watches() || !allowed_) {
       return;
     }
@@ -78,10 +80,8 @@ class ListingPolicy {
       lost_ = 0;
       early_ = late_ = moment;
     }
-    lost_ += took;
-    const std::uint64_t rounds = rounds_.load(std::memory_order_relaxed);
-    if (lost_ >= leastWorth_ << doublings_ &&
-        (settled_ || lost_ >= rounds * std::min(kMuch, leastWorth_))) {
+    lost_ += beside || settled_ ? took : 0;
+    if (lost_ >= leastWorth_ << doublings_ && (beside || settled_)) {
       unlisted_ = perLaunch(early_, moment);
       lost_ = 0;
       begin(Phase::kListing, moment);

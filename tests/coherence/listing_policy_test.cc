@@ -27,7 +27,7 @@ class Listing : public ::testing::Test {
     }
     return most;
   }
-  void access(std::uint64_t took) { policy_.accessed(took, moment_); }
+  void access(std::uint64_t took, bool beside = true) { policy_.accessed(took, beside, moment_); }
   // Launches that do not list have taken so long, for many rounds; then accesses make them list.
   void begin(std::uint64_t took) {
     settle(took);
@@ -56,33 +56,35 @@ TEST_F(Listing, BeginsOnceAccessesHaveTakenLongEnough) {
 }
 
 // Other policies learn to save such accesses.
-TEST_F(Listing, DoesNotCountFewAccessesAtFirst) {
-  for (std::uint64_t i = 0; i < ListingPolicy::kSettling; ++i) {
+TEST_F(Listing, CountsAccessesBesideNoKernelOnceOthersHaveLearnt) {
+  for (std::uint64_t i = 1; i < ListingPolicy::kSettling; ++i) {
     launch(5'000, 1, 1);
-    access(ListingPolicy::kMuch / 2);
+    EXPECT_FALSE(policy_.settled());
+    access(kWorth, false);
     ASSERT_FALSE(policy_.on()) << i;
   }
-  // (The last of these has counted.)
-  for (std::uint64_t i = 1; i < 2 * kWorth / ListingPolicy::kMuch; ++i) {
-    launch(5'000, 1, 1);
-    EXPECT_FALSE(policy_.on()) << i;
-    access(ListingPolicy::kMuch / 2);
-  }
+  launch(5'000, 1, 1);
+  access(kWorth - 1, false);
+  EXPECT_TRUE(policy_.settled());
+  EXPECT_FALSE(policy_.on());
+  access(1, false);
   EXPECT_TRUE(policy_.on());
 }
 
-TEST_F(Listing, CountsManyAtOnce) {
-  for (std::uint64_t i = 0; i < kWorth / ListingPolicy::kMuch; ++i) {
+TEST_F(Listing, CountsThoseBesideKernelsFromTheStart) {
+  for (std::uint64_t i = 0; i < 9; ++i) {
     launch(5'000, 1, 1);
-    EXPECT_FALSE(policy_.on()) << i;
-    access(ListingPolicy::kMuch);
+    access(kWorth / 10);
+    access(kWorth, false);
+    ASSERT_FALSE(policy_.on()) << i;
   }
+  access(kWorth / 10);
   EXPECT_TRUE(policy_.on());
 }
 
 TEST(ListingThatMayNotBe, NeverBegins) {
   ListingPolicy none(false, 0);
-  none.accessed(UINT64_MAX, {1, 1});
+  none.accessed(UINT64_MAX, true, {1, 1});
   EXPECT_FALSE(none.watches());
 }
 
