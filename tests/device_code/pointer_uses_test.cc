@@ -46,9 +46,11 @@ std::string moduleWith(std::string_view body) {
          "\n.maxntid 128, 1, 1\n{\n" + std::string(kStart) + std::string(body) + "\nret;\n}\n";
 }
 
-// 0r 16w | 0 8+24! : reads by way of word 0, writes by way of 16; 0 is a base or null; of 8 and
-// 24, one is. | 0r 0+8w behind that: reads what pointers in the memory behind word 0 point to, and
-// writes what those behind 0 and 8 do.
+// Such as "0r 16w | 0 8+24! | 0r 0+8w". First the pointers: the kernel reads through word 0 and
+// writes through word 16. Then the bases of addresses: word 0, which may be null; and word 8 or
+// word 24, one of which must be known memory. Last the tables, if there are any: it reads what the
+// pointers in the memory of word 0 point to, and writes what those in the memory of words 0 and 8
+// point to.
 std::string shown(const std::optional<KernelUses>& uses) {
   if (!uses) {
     return "unknown";
