@@ -114,6 +114,9 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     stats().windowsOutgrown.add();
     object.windows.outgrown(index);
   }
+  if (block.page != 0 && before != State::kInvalid && next == State::kInvalid) {
+    object.pageTrials.wasEnough();
+  }
   if (before == State::kInvalid) {
     object.copiedBack.drop(object.bytesOf(index));
   } else if (next == State::kInvalid) {
@@ -197,7 +200,43 @@ void Blocks::closeToStates(Object& object, ByteRange bytes) {
 
 // Opens a block as far as a state says.
 Status Blocks::protectAs(Lock& lock, Object& object, BlockIndex index, State state) {
-  return protect(lock, object, pagesOf(object, {index, index + 1}, state), accessOf(state));
+  return protect(lock, object, openIn(object, {index, index + 1}, state), accessOf(state));
+}
+
+// Which page alone is opened for an access, of bytes that are about to be (Block::page); 0: all.
+std::uint8_t Blocks::pageToOpen(Object& object, ByteRange opened, ByteRange bytes) const {
+  constexpr std::size_t kLeastPages = 8;  // of fewer there is little to save
+  const std::size_t page = os::pageBytes();
+  const std::size_t first = (bytes.begin - opened.begin) / page;
+  if (!options_.opensPages || object.isZeroCopy() || opened.length() < kLeastPages * page ||
+      opened.length() > DenseUse::kPieceBytes || first != (bytes.end - 1 - opened.begin) / page ||
+      !mappings_.allowsOrFew(MappingUse::kOfAChange)) {
+    return 0;
+  }
+  if (!object.pageTrials.due()) {
+    object.pageTrials.passed();
+    return 0;
+  }
+  return static_cast<std::uint8_t>(first + 1);
+}
+
+void Blocks::setPage(Object& object, BlockRange range, std::uint8_t page) {
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (object[i].page != page) {
+      const std::size_t edges = object.edgesAt(i);
+      object.writable(i).page = page;
+      mappings_.noteEdges(object, object.edges - edges + object.edgesAt(i));
+    }
+  }
+}
+
+// An access to bytes that the CPU has: if the page that is open is not enough, all are to be.
+void Blocks::widen(Object& object, BlockIndex index, ByteRange bytes) {
+  if (object[index].openInPart() && object[index].page != 0 &&
+      !object.openOf(index).contains(bytes)) {
+    object.pageTrials.outgrown();
+    setPage(object, {index, index + 1}, 0);
+  }
 }
 
 // Calls look for blocks in transit among the open objects only, and a call that is made during the
@@ -390,7 +429,7 @@ Result<accel::Ticket> Blocks::lastReader(const Object& object, ByteRange bytes) 
 Status Blocks::flush(Object& object, BlockRange range) {
   accel::Ticket newest;
   aimFlush(object, range);
-  const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
+  const ByteRange bytes = currentIn(object, range, object[range.begin].state);
   const Result<accel::Ticket> reader = lastReader(object, bytes);
   const Status status = reader.ok() ? queueFlush(object, bytes, *reader, &newest) : reader.status();
   flushed(object, range, newest);
@@ -404,21 +443,22 @@ Status Blocks::flush(Object& object, BlockRange range) {
 // lock is let go over the system call and the driver's, as in openPages().
 Status Blocks::flushPages(Lock& lock, Object& object, BlockRange range, State next) {
   aimFlush(object, range);
-  const ByteRange bytes = pagesOf(object, range, object[range.begin].state);
+  const ByteRange bytes = currentIn(object, range, object[range.begin].state);
+  const ByteRange open = openIn(object, range, object[range.begin].state);
   const Result<accel::Ticket> reader = lastReader(object, bytes);
   accel::Ticket newest;
   Status queued;
   step(object, range, TransitStep::kFlush);
   const Status changed = [&]() -> Status {
     const FreeForWork free(lock);
-    GMAC_TRY(object.mirror->protect(bytes.begin, bytes.length(), accessOf(next)));
+    GMAC_TRY(object.mirror->protect(open.begin, open.length(), accessOf(next)));
     queued = reader.ok() ? queueFlush(object, bytes, *reader, &newest) : reader.status();
     return {};
   }();
   step(object, range, TransitStep::kEnd);
   flushed(object, range, newest);
   lock.changed();
-  GMAC_TRY(protectionChanged(lock, object, bytes, accessOf(next), changed));
+  GMAC_TRY(protectionChanged(lock, object, open, accessOf(next), changed));
   if (!queued.ok()) {
     object.protectionStale_ = true;  // still dirty, and closed further than that
     return queued;

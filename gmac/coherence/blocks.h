@@ -30,6 +30,7 @@ struct BlockOptions {
   std::size_t windowBytes = 0;     // of a block that is open in part, whole pages; 0: none is
   std::size_t mostClearedBytes = SIZE_MAX;  // in place of a fetch of zeros
   bool opensNeighbours = false;             // see dense_use.h
+  bool opensPages = false;                  // of windows and small blocks; see WindowTrials
   std::uint32_t splitAfter = 0;             // see split_policy.h; 0: never
 };
 
@@ -237,14 +238,23 @@ class Blocks {
   }
   void closeToStates(Object& object, ByteRange bytes);
   Status protectAs(Lock& lock, Object& object, BlockIndex index, State state);
-  // The pages of blocks that a state opens; a block that it opens in part comes alone.
-  static ByteRange pagesOf(const Object& object, BlockRange range, State state) {
+  // What the CPU has of blocks in a state, and what of it is open; a block that is open in part
+  // comes alone.
+  static ByteRange currentIn(const Object& object, BlockRange range, State state) {
     return isPart(state) ? object.windowOf(range.begin) : object.bytesOf(range);
   }
+  static ByteRange openIn(const Object& object, BlockRange range, State state) {
+    return range.end - range.begin == 1 ? object.openIn(range.begin, state)
+                                        : currentIn(object, range, state);
+  }
+  std::uint8_t pageToOpen(Object& object, ByteRange opened, ByteRange bytes) const;
+  void setPage(Object& object, BlockRange range, std::uint8_t page);
+  void widen(Object& object, BlockIndex index, ByteRange bytes);
   // Notes the outcome of a change of an object's protections, and returns it.
   Status protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
                            Status status);
-  Status openPages(Lock& lock, Object& object, BlockRange range, State next);
+  // `page`: of a single block, what alone becomes open (Block::page); 0: all.
+  Status openPages(Lock& lock, Object& object, BlockRange range, State next, std::uint8_t page = 0);
   Status flushPages(Lock& lock, Object& object, BlockRange range, State next);
   bool groupStays(const Object& object, BlockIndex index, Event event) const;
   Status closePages(Lock& lock, Object& object, BlockRange range);
@@ -266,7 +276,7 @@ class Blocks {
   Result<Step> awaitOldBytes(Lock& lock, Object& object, BlockIndex index);
   Status verifyAll();
   Status verifyState(Object& object, BlockIndex index) const;
-  Status fetchAs(Lock& lock, Object& object, BlockRange range, State next);
+  Status fetchAs(Lock& lock, Object& object, BlockRange range, State next, std::uint8_t page = 0);
   // Runs of blocks that one access opens. More of them wait for the next one.
   static constexpr std::size_t kMostRuns = 32;
   using Runs = ShortList<BlockRange, kMostRuns>;

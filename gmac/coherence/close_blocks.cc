@@ -23,7 +23,7 @@ Status Blocks::closePages(Lock& lock, Object& object, BlockRange range) {
       continue;
     }
     const State state = object.made(i) ? object[i].state : object.rest(i);
-    if (isPart(state) && count < kFewWindows) {
+    if (object.made(i) && object[i].openInPart() && count < kFewWindows) {
       found[count++] = i;
     } else {
       windowsOnly = state == State::kInvalid;
@@ -34,7 +34,7 @@ Status Blocks::closePages(Lock& lock, Object& object, BlockRange range) {
     return protect(lock, object, range, os::Access::kNone);
   }
   for (std::size_t i = 0; i < count; ++i) {
-    GMAC_TRY(protect(lock, object, object.windowOf(found[i]), os::Access::kNone));
+    GMAC_TRY(protect(lock, object, object.openOf(found[i]), os::Access::kNone));
   }
   return {};
 }
@@ -120,11 +120,11 @@ Status Blocks::narrowPages(Lock& lock, Object& object, BlockRange range, Event e
     const os::Access access = nextAccess(i);
     BlockIndex end = i + 1;
     if (access != accessOf(object[i].state)) {
-      while (!isPart(object[i].state) && end < range.end && !groupStays(object, end, event) &&
-             !isPart(object[end].state) && nextAccess(end) == access) {
+      while (!object[i].openInPart() && end < range.end && !groupStays(object, end, event) &&
+             !object[end].openInPart() && nextAccess(end) == access) {
         end = end + 1;
       }
-      GMAC_TRY(protect(lock, object, pagesOf(object, {i, end}, object[i].state), access));
+      GMAC_TRY(protect(lock, object, openIn(object, {i, end}, object[i].state), access));
     }
     i = end;
   }
@@ -194,15 +194,15 @@ Status Blocks::writeBack(Lock& lock, Object& object, BlockRange range) {
     }
     const State state = object[i].state;
     BlockIndex end = i + 1;
-    while (!isPart(state) && end < range.end && flushable(end) && object[end].state == state &&
-           sameDevice(object, i, end)) {
+    while (!object[i].openInPart() && end < range.end && flushable(end) &&
+           !object[end].openInPart() && object[end].state == state && sameDevice(object, i, end)) {
       end = end + 1;
     }
     if (!mappings_.allows(MappingUse::kOfAChange)) {
       return {};
     }
     const TraceSpan span("copy", "early flush",
-                         {"bytes", pagesOf(object, {i, end}, state).length()});
+                         {"bytes", currentIn(object, {i, end}, state).length()});
     GMAC_TRY(flushPages(lock, object, {i, end}, protocol_.on(state, Event::kCallRead).next));
     i = end;
   }

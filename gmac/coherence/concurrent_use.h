@@ -26,13 +26,14 @@
 //    wait for the others.
 //  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
-//    come for as many as there are. As a check takes longer than a short kernel, there is one in
-//    kLeastBetween calls at most; but after one for which the CPU has not come, there is one at
-//    each call until it comes, and the interval starts anew. An object that the program copies from
+//    come for as many as there are. As a check takes longer than a few short kernels, there is one
+//    in kLeastBetween calls at most, which doubles, up to kMostBetween, with each that the CPU has
+//    come for; but after one for which it has not, there is one at each call until it comes, and
+//    all this starts anew. An object that the program copies from
 //    or to is closed once in kLeastInterval copies, too.
 //
 // The bound: an object that the CPU comes for no longer costs kernels what they lose by one copy,
-// less than half of their rounds, for at most as many calls as it has gained in, or kLeastBetween
+// less than half of their rounds, for at most as many calls as it has gained in, or kMostBetween
 // for each object.
 #ifndef GMAC_COHERENCE_CONCURRENT_USE_H_
 #define GMAC_COHERENCE_CONCURRENT_USE_H_
@@ -61,6 +62,7 @@ class ConcurrentUse {
   static constexpr std::size_t kLeastInterval = 64;
   static constexpr std::size_t kMostInterval = 4096;
   static constexpr std::size_t kLeastBetween = 64;
+  static constexpr std::size_t kMostBetween = 512;
   static constexpr Nanoseconds kLessThan = 3;  // quarters
   static constexpr std::uint32_t kSeveral = 256;
   static constexpr std::uint32_t kMostFailed = 4;
@@ -73,7 +75,7 @@ class ConcurrentUse {
   bool submits(Nanoseconds now, Queue queue, std::size_t count, std::size_t calls = 1) {
     begins(now, queue);
     calls_ += calls;
-    if (calls_ * count < interval_ || (calls_ < kLeastBetween && cpuComes_)) {
+    if (calls_ * count < interval_ || (calls_ < between_ && cpuComes_)) {
       return false;
     }
     calls_ = 0;
@@ -232,6 +234,7 @@ class ConcurrentUse {
   }
   // What a check has found.
   void checked(bool came, std::size_t count) {
+    between_ = came && cpuComes_ ? std::min(2 * between_, kMostBetween) : kLeastBetween;
     cpuComes_ = came;
     if (!came) {
       interval_ = kLeastInterval;
@@ -352,6 +355,7 @@ class ConcurrentUse {
   Nanoseconds before_ = 0;  // the least of the objects'
   std::size_t calls_ = 0;   // since the last check
   std::size_t interval_ = kLeastInterval;
+  std::size_t between_ = kLeastBetween;
   std::size_t came_ = 0;   // checks in a row since the interval changed
   std::size_t named_ = 0;  // copies
   bool cpuComes_ = true;   // at the last check

@@ -54,7 +54,11 @@ Status FreedMemory::clearOpen(Object& kept, std::size_t blockBytes) {
     return kept.mirror->protect(0, kept.bytes(), os::Access::kNone);
   }
   for (BlockIndex i = kept.open.begin; i < kept.open.end; i = i + 1) {
-    clear(kept.currentOf(i));
+    const ByteRange current = kept.currentOf(i);
+    if (current != kept.openOf(i)) {
+      GMAC_TRY(kept.mirror->protect(current.begin, current.length(), os::Access::kReadWrite));
+    }
+    clear(current);
   }
   return {};
 }

@@ -80,6 +80,7 @@ struct Manager::Parts {
                                    : options.windowBytes,
                 .mostClearedBytes = options.mostClearedBytes,
                 .opensNeighbours = options.opensNeighbours,
+                .opensPages = options.opensPages,
                 .splitAfter = options.splitAfter}),
         coarsening(index, ledger, mappings, freed, blocks),
         concurrent(options.zeroCopy.limits),

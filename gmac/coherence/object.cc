@@ -44,7 +44,7 @@ bool Object::usable(ByteRange bytes, Intent intent) const {
     return false;
   }
   const bool write = intent == Intent::kWrite;
-  return currentOf(index).contains(bytes) && (!write || isDirty(block.state)) &&
+  return openOf(index).contains(bytes) && (!write || isDirty(block.state)) &&
          ((!write && mirror->readableBeforeInstall()) || pagesReady(bytes.begin, bytes.length()));
 }
 

@@ -41,7 +41,7 @@ namespace gmac {
 // The CPU's access to bytes.
 enum class Intent : std::uint8_t { kRead, kWrite };
 
-// The protection of the bytes of a block that are current on the CPU (Object::currentOf).
+// The protection of the bytes of a block that are open (Object::openOf).
 constexpr os::Access accessOf(State state) {
   switch (state) {
     case State::kInvalid:
@@ -188,14 +188,27 @@ class Object : public DeviceUses,
     return lengthOf({index, index + 1}) > windowBytes &&
            (bytes.begin - block) / windowBytes == (bytes.end - 1 - block) / windowBytes;
   }
-  // The bytes of a block that are current on the CPU, and have the protection accessOf(its state).
-  ByteRange currentOf(BlockIndex index) const {
-    const State state = (*this)[index].state;
+  // The bytes of a block that are current on the CPU in a state, and in its own.
+  ByteRange currentIn(BlockIndex index, State state) const {
     const std::size_t begin = offsetOf(index);
     return isPart(state)              ? windowOf(index)
            : state == State::kInvalid ? ByteRange{begin, begin}
                                       : bytesOf(index);
   }
+  ByteRange currentOf(BlockIndex index) const { return currentIn(index, (*this)[index].state); }
+  // Those of them that have the protection accessOf(the state): all, or a page (window_policy.h).
+  ByteRange openIn(BlockIndex index, State state) const {
+    const ByteRange current = currentIn(index, state);
+    const std::size_t page = (*this)[index].page;
+    if (page == 0 || current.empty()) {
+      return current;
+    }
+    const std::size_t begin = current.begin + (page - 1) * os::pageBytes();
+    return {begin, std::min(begin + os::pageBytes(), current.end)};
+  }
+  ByteRange openOf(BlockIndex index) const { return openIn(index, (*this)[index].state); }
+  // Which windows are opened as a page; see WindowTrials.
+  WindowTrials pageTrials;
 
   // Visits the dirty bytes in order: those that are current on the CPU alone.
   template <typename Visit>
@@ -487,18 +500,20 @@ class Object : public DeviceUses,
     return false;
   }
 
-  // A block that is open in part counts as closed at its borders; a window that begins or ends
-  // there is counted among the edges of windows.
-  static State borderOf(State state) { return isPart(state) ? State::kInvalid : state; }
+  // A block that is open in part counts as closed at its borders; a window, or a page, that begins
+  // or ends there is counted among the edges of windows.
+  static State borderOf(const Block& block) {
+    return block.openInPart() ? State::kInvalid : block.state;
+  }
   std::size_t bordersAt(BlockIndex index) const {
     const auto i = static_cast<std::size_t>(index);
     const auto differ = [&](std::size_t a, std::size_t b) {
-      return borderOf(blocks_[a].state) != borderOf(blocks_[b].state) ? 1U : 0U;
+      return borderOf(blocks_[a]) != borderOf(blocks_[b]) ? 1U : 0U;
     };
     return (i > blocks_.groupBegin(i) ? differ(i - 1, i) : 0U) +
            (i + 1 < blocks_.groupEnd(i) ? differ(i, i + 1) : 0U);
   }
-  std::size_t windowEdgesAt(BlockIndex index) const { return isPart((*this)[index].state) ? 2 : 0; }
+  std::size_t windowEdgesAt(BlockIndex index) const { return (*this)[index].openInPart() ? 2 : 0; }
 
   BlockTable blocks_;
   std::uint32_t inTransit_ = 0;   // blocks
@@ -578,18 +593,18 @@ class BlockAccess final : public os::AccessMap {
   os::AccessRun at(std::size_t offset) const override {
     BlockIndex index{offset / object_.blockBytes};
     const os::Access access = accessOf(object_[index].state);
-    if (isPart(object_[index].state)) {
-      const ByteRange window = object_.windowOf(index);
-      return offset < window.begin ? os::AccessRun{window.begin - offset, os::Access::kNone}
-             : offset < window.end
-                 ? os::AccessRun{window.end - offset, access}
+    if (object_[index].openInPart()) {
+      const ByteRange open = object_.openOf(index);
+      return offset < open.begin ? os::AccessRun{open.begin - offset, os::Access::kNone}
+             : offset < open.end
+                 ? os::AccessRun{open.end - offset, access}
                  : os::AccessRun{object_.offsetOf(index + 1) - offset, os::Access::kNone};
     }
     // Chunks are installed one at a time, and an object may have very many blocks.
     const BlockIndex last = object_.indexAt(offset + object_.mirror->chunkBytes());
     do {
       index = index + 1;
-    } while (index < last && !isPart(object_[index].state) &&
+    } while (index < last && !object_[index].openInPart() &&
              accessOf(object_[index].state) == access);
     return {object_.offsetOf(index) - offset, access};
   }

@@ -137,9 +137,13 @@ void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
   if (part && !isPart(next)) {
     return;
   }
+  // The page for which the CPU came before, if no other one had to be opened then.
+  std::uint8_t page = object[index].page;
   if (part) {
-    object.writable(index).window = static_cast<std::uint32_t>(
-        (copy.bytes.begin - object.offsetOf(index)) / object.windowBytes);
+    const auto window = static_cast<std::uint32_t>((copy.bytes.begin - object.offsetOf(index)) /
+                                                   object.windowBytes);
+    page = object[index].window == window ? page : 0;
+    object.writable(index).window = window;
   }
   if (object.split.isSplit() && !object.isZeroCopy()) {
     const OfGroup of = groupOf(object, index);
@@ -147,14 +151,15 @@ void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
   }
   object.readBack.opened(place);
   comes(object, copy.bytes.begin);
-  (void)openPages(lock, object, {index, index + 1}, next);
+  (void)openPages(lock, object, {index, index + 1}, next, page);
 }
 
 // Copies from the accelerator, which must have finished with them, what blocks lack for `next`, and
 // opens them so: Invalid ones as a whole, one Invalid block's window, or all but the window of one
 // that is open in part. That one's window stays open meanwhile, and what the CPU writes there
 // stays.
-Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next) {
+Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next,
+                       std::uint8_t page) {
   const BlockIndex first = range.begin;
   const ByteRange window = object.windowOf(first);
   std::array<ByteRange, 2> missing{object.bytesOf(range), ByteRange{}};
@@ -166,7 +171,7 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
   }
   if (std::all_of(missing.begin(), missing.end(),
                   [&](ByteRange bytes) { return bytes.empty() || isCopiedBack(object, bytes); })) {
-    return openPages(lock, object, range, next);
+    return openPages(lock, object, range, next, page);
   }
   // Usually a kernel has run since the blocks were flushed; not if its launch failed.
   const accel::Ticket after = object.flushed(range);
@@ -186,7 +191,7 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next)
     return {};
   }();
   if (status.ok()) {
-    return openPages(lock, object, range, next);
+    return openPages(lock, object, range, next, page);
   }
   step(object, range, TransitStep::kEnd);
   lock.changed();
@@ -425,9 +430,13 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
       object.windows.openedWhole(range, index);
     }
   }
+  std::uint8_t page = 0;
   if (block.state == State::kInvalid) {
     object.comers.comes(threadNumber());
-    const ByteRange opened = isPart(next) ? object.windowOf(index) : object.bytesOf(index);
+    const ByteRange opened = object.currentIn(index, next);
+    if (around.end - around.begin == 1 && range.end - range.begin == 1) {
+      page = pageToOpen(object, opened, bytes);
+    }
     object.readBack.fetched(index, opened, object.isZeroCopy() || copiedAhead(object, opened));
     comes(object, bytes.begin);
   }
@@ -435,7 +444,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     GMAC_TRY(fetchNeighbours(lock, object, index, around, next));
     return Step::kOpened;
   }
-  GMAC_TRY(fetchAs(lock, object, range, next));
+  GMAC_TRY(fetchAs(lock, object, range, next, page));
   return Step::kOpened;
 }
 
@@ -507,8 +516,10 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
       return step;
     }
   }
+  widen(object, index, bytes);
   if (block.state == transition.next) {
-    // Another thread has been faster, or a failure has left the protection stricter than the state.
+    // Another thread has been faster, or a failure has left the protection stricter than the state;
+    // or more pages are to be open.
     GMAC_TRY(protectAs(lock, object, index, transition.next));
     return Step::kDone;
   }
@@ -521,7 +532,8 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     object.split.dirties(of.number(), of.firstDirty);
     noteSplit(object);
   }
-  GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next));
+  GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next,
+                     block.state != State::kInvalid ? block.page : 0));
   return Step::kOpened;
 }
 
@@ -529,11 +541,13 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
 // a fault takes, and threads that fault elsewhere would wait for each other's. Evicts what becomes
 // too much; these blocks stay, since they are in transit until then: whoever faulted would fault
 // again for ever.
-Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State next) {
+Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State next,
+                         std::uint8_t page) {
   if (isDirty(next)) {
     object.zeroCopy.opensInOrder();  // it has waited for readers, too
   }
-  const ByteRange pages = pagesOf(object, range, next);
+  setPage(object, range, page);
+  const ByteRange pages = openIn(object, range, next);
   step(object, range, TransitStep::kOpen);
   const Status changed = [&] {
     const FreeForWork free(lock);
@@ -612,6 +626,7 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
 
 Status Blocks::openUnfetched(Lock& lock, Object& object, BlockRange range) {
   overwrites(object, range);
+  setPage(object, range, 0);
   GMAC_TRY(protect(lock, object, range, os::Access::kReadWrite));
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     setState(object, i, protocol_.on(object[i].state, Event::kWrite).next);

@@ -31,7 +31,8 @@ struct ZeroCopyLimits {
 // See prompt_waits.h.
 struct PromptWaitLimits {
   std::uint32_t leastRounds = 32;
-  std::uint64_t soon = 4'000;  // nanoseconds
+  std::uint64_t soon = 4'000;     // nanoseconds
+  std::uint64_t slice = 200'000;  // nanoseconds that another process's kernels take now and then
 };
 
 // See policies/zero_copy.h.
@@ -59,6 +60,7 @@ struct ManagerOptions {
   std::size_t windowBytes = std::size_t{64}
                             << 10;  // of a block that is open in part, whole pages; 0: none is
   bool opensNeighbours = true;      // of small blocks; see dense_use.h
+  bool opensPages = true;           // of windows and small blocks; see WindowTrials
   std::uint32_t splitAfter = 4;     // see split_policy.h; 0: no blocks are split
   // Where the accelerator's bytes are known to be zero, the most that the CPU clears in place of
   // copying them.

@@ -12,9 +12,13 @@
 //  - A miss is a call after which another one comes first, a wait that comes later, or a call that
 //    has waited as long as it may and whose kernel still runs. Calls cease to wait after more than
 //    kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is one less.
+//  - Where other processes use the device, now and then a kernel begins a time slice later. A call
+//    that gave up then would close, and accesses open again, what is open, for nothing: so it may
+//    wait for `slice` more, once the last kTrialRounds rounds had no miss.
 //
 // The bound: a miss costs what the program would have done while that kernel ran, for as long as
-// calls may wait at most (a small multiple of what its rounds take). There are at most kMostMissed
+// calls may wait at most (a small multiple of what its rounds take, and a `slice` in kTrialRounds
+// rounds). There are at most kMostMissed
 // misses in kTrialRounds rounds, or one more before calls cease to wait, and the n-th such end
 // comes after at least `leastRounds` << n rounds that were faster for it.
 #ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
@@ -74,6 +78,8 @@ class PromptWaits {
   }
   // The program waits, and nothing is to be waited for.
   void found(Nanoseconds now) { found_.store(now, std::memory_order_relaxed); }
+  // How much longer than its rounds take a call may wait.
+  Nanoseconds spare() const { return prompt_ ? limits_.slice : 0; }
   // A call has waited as long as it may, and its kernel still runs.
   void inVain() { missed(); }
 
@@ -91,6 +97,7 @@ class PromptWaits {
         rounds_ = missed_ = trials_ = 0;
       }
     } else if (rounds_ + missed_ >= kTrialRounds) {
+      prompt_ = missed_ == 0;
       rounds_ = missed_ = 0;
       if (++trials_ == kForgivingTrials) {
         trials_ = 0;
@@ -99,6 +106,7 @@ class PromptWaits {
     }
   }
   void missed() {
+    prompt_ = false;
     if (!may_) {
       rounds_ = 0;
     } else if (++missed_ > kMostMissed) {
@@ -117,6 +125,7 @@ class PromptWaits {
   std::uint32_t trials_ = 0;
   std::uint32_t wrong_ = 0;
   bool may_ = false;
+  bool prompt_ = false;   // no call has been missed in the last trial, nor since
   bool pending_ = false;  // a call has returned, and nothing has waited since
 };
 

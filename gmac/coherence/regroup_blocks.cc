@@ -16,6 +16,9 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   GMAC_TRY(protect(lock, object, object.all(), os::Access::kNone));
   object.protectionStale_ = true;
   GMAC_TRY(closeWindows(lock, object));
+  object.blocks_.forEachWritable([&](const Block& block) {
+    setPage(object, {object.indexOf(block), object.indexOf(block) + 1}, 0);
+  });
   const BlockRange parts = object.all();
   step(object, parts, TransitStep::kFetch);
   Status status = fetchForJoin(lock, object, factor);
@@ -119,6 +122,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
       }
       block.state = State::kInvalid;
       block.flushed = 0;
+      block.page = 0;
     }
     Block& joined = object.blocks_.writable(group);
     joined.flushed = flushed;

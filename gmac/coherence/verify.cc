@@ -22,13 +22,13 @@ Status wrong(Object& object, BlockIndex index, const char* what) {
               what);
 }
 
-// Whether bytes of a block, which lie in one chunk and are all or none current on the CPU, are open
-// exactly as far as its state says.
+// Whether bytes of a block, which lie in one chunk and are all or none to be open, are open exactly
+// as far as its state says.
 Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index,
                    ByteRange bytes) {
   const bool installed = object.chunks[object.chunkOf(bytes.begin)] == Object::Chunk::kReady ||
                          object.mirror->readableBeforeInstall();
-  const bool current = object.currentOf(index).contains(bytes);
+  const bool current = object.openOf(index).contains(bytes);
   // Its next state is not known here.
   const bool opening = object[index].transit == Transit::kOpening;
   const os::Access allowed = !installed || (!current && !opening) ? os::Access::kNone
@@ -39,10 +39,10 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
     return wrong(object, index, "its pages are open further than its state allows");
   }
   const os::Access found = os::tightestAccess(mappings, begin, bytes.length());
-  // Held bytes of a block that is open in part lie in its window, and those of a block that has
+  // Held bytes of a block that is open in part lie there, and those of a block that has
   // several chunks lie in chunks that are there.
   const bool held =
-      object[index].holds > 0 && installed && (current || !isPart(object[index].state));
+      object[index].holds > 0 && installed && (current || !object[index].openInPart());
   if (held && found == os::Access::kNone) {
     return wrong(object, index, "held, and not all of its pages are readable");
   }
@@ -54,9 +54,9 @@ Status verifyPages(const std::vector<os::Mapping>& mappings, Object& object, Blo
 }
 
 // The same for all bytes of a block. Chunk by chunk: where a block has several, each is installed
-// at a time of its own. And what the CPU has apart from what it has not.
+// at a time of its own. And what is open apart from what is closed.
 Status verifyPagesOf(const std::vector<os::Mapping>& mappings, Object& object, BlockIndex index) {
-  const ByteRange current = object.currentOf(index);
+  const ByteRange open = object.openOf(index);
   if (object.ownAround(object.offsetOf(index)).end < object.offsetOf(index + 1)) {
     return object[index].state == State::kInvalid
                ? Status()
@@ -66,7 +66,7 @@ Status verifyPagesOf(const std::vector<os::Mapping>& mappings, Object& object, B
        piece.begin = piece.end) {
     const std::size_t chunkBytes = object.mirror->chunkBytes();
     piece.end = std::min(object.offsetOf(index + 1), (piece.begin / chunkBytes + 1) * chunkBytes);
-    for (const std::size_t border : {current.begin, current.end}) {
+    for (const std::size_t border : {open.begin, open.end}) {
       if (piece.begin < border) {
         piece.end = std::min(piece.end, border);
       }

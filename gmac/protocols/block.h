@@ -59,12 +59,17 @@ struct Block {
   // The protocol's own: evicted, and neither written nor released since. ReadOnly then, or
   // PartReadOnly.
   bool evicted = false;
+  // Not 0: of what the CPU has of the block one page alone is open (Object::openOf), the one of
+  // that number, counted from 1. Of an Invalid block: which page was open when it was closed.
+  std::uint8_t page = 0;
   std::uint32_t evictionStamp = 0;
   std::uint32_t window = 0;  // of a block that is open in part: its number, in windows
 
   bool settled() const { return transit == Transit::kSettled; }
   // Whether it may be closed.
   bool idle() const { return settled() && holds == 0; }
+  // Whether a part of its bytes is open, and the rest is closed.
+  bool openInPart() const { return isPart(state) || (page != 0 && state != State::kInvalid); }
 };
 
 }  // namespace gmac

@@ -49,16 +49,31 @@ TEST_F(Concurrently, EachIsCheckedOnceInAnInterval) {
 
 TEST_F(Concurrently, TheIntervalDoublesOnceTheCpuHasComeForAll) {
   constexpr std::size_t kCount = 2;
+  int between = 64;
   for (int interval = 64; interval <= 4096; interval *= 2) {
     for (std::size_t i = 0; i < kCount; ++i) {
-      ASSERT_EQ(callsUntilCheck(kCount), std::max(64, interval / static_cast<int>(kCount)));
+      ASSERT_EQ(callsUntilCheck(kCount), std::max(between, interval / static_cast<int>(kCount)));
       use_.checked(true, kCount);
+      between = std::min(2 * between, 512);
     }
   }
   EXPECT_EQ(callsUntilCheck(kCount), 2048) << "no further";
   use_.checked(false, kCount);
   use_.checked(true, kCount);
   EXPECT_EQ(callsUntilCheck(kCount), 64) << "it starts anew";
+}
+
+// Of many objects one is checked in 64 calls at first: a check takes as long as a few short rounds.
+TEST_F(Concurrently, ChecksOfManyBecomeRareWhereTheCpuComes) {
+  for (const int between : {64, 128, 256, 512, 512}) {
+    ASSERT_EQ(callsUntilCheck(64), between);
+    use_.checked(true, 64);
+  }
+  EXPECT_EQ(callsUntilCheck(64), 512);
+  use_.checked(false, 63);
+  EXPECT_EQ(callsUntilCheck(64), 1);
+  use_.checked(true, 64);
+  EXPECT_EQ(callsUntilCheck(64), 64) << "it starts anew";
 }
 
 TEST_F(Concurrently, WhereTheCpuDoesNotComeTheNextAreCheckedSoon) {

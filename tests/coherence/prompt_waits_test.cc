@@ -41,6 +41,28 @@ class Program : public ::testing::Test {
 
 TEST_F(Program, PromptRoundsLetCallsWait) { EXPECT_EQ(roundsUntilTheyMay(), 32); }
 
+// Another process's kernels may have the device for a while.
+TEST_F(Program, CallsMayWaitLongerAfterATrialWithoutAMiss) {
+  roundsUntilTheyMay();
+  EXPECT_EQ(policy_.spare(), 0u);
+  for (int i = 0; i < 32; ++i) {
+    round();
+  }
+  EXPECT_EQ(policy_.spare(), 200 * kUs);
+  call();
+  policy_.inVain();
+  EXPECT_EQ(policy_.spare(), 0u);
+  policy_.waits(now_ += kUs);
+  // The trial in which a call was missed, and the next one.
+  int rounds = 0;
+  while (policy_.spare() == 0 && rounds < 100) {
+    round();
+    ++rounds;
+  }
+  EXPECT_GE(rounds, 32);
+  EXPECT_LE(rounds, 64);
+}
+
 TEST_F(Program, ALateWaitStartsOver) {
   for (int i = 0; i < 1000; ++i) {
     round(i % 32 == 31 ? 5 * kUs : kUs);

@@ -463,7 +463,7 @@ std::vector<MachineSetup> randomSetups() {
     neighbours.opensNeighbours = true;
     neighbours.rollingStep = 1;
     neighbours.readAheadBytes = 8 * blockBytes;
-    neighbours.fake.movedPages = blockBytes > 4 * kKiB;
+    neighbours.fake.movedPages = neighbours.opensPages = blockBytes > 4 * kKiB;
     setups.push_back(neighbours);
   }
   // Windows with objects, or pages of them, that get one copy after few rounds, and two again.
@@ -493,7 +493,7 @@ std::vector<MachineSetup> randomSetups() {
   }
   windows.blockBytes = 512 * kKiB;
   windows.windowBytes = 64 * kKiB;
-  windows.fake.movedPages = true;
+  windows.fake.movedPages = windows.opensPages = true;
   setups.push_back(windows);
   addZeroCopy(windows);
   // Blocks that are split where the CPU comes for few places of each.

@@ -47,8 +47,8 @@ std::string nameOf(const MachineSetup& setup) {
   std::string name =
       setup.protocol + "_" + std::to_string(setup.blockBytes / kKiB) + "K" +
       (setup.fake.movedPages ? "_moved" : "") + (setup.windowBytes != 0 ? "_windows" : "") +
-      (setup.opensNeighbours ? "_neighbours" : "") + (setup.splitAfter != 0 ? "_split" : "") +
-      (setup.fake.zeroCopy ? "_zeroCopy" : "") +
+      (setup.opensNeighbours ? "_neighbours" : "") + (setup.opensPages ? "_openPages" : "") +
+      (setup.splitAfter != 0 ? "_split" : "") + (setup.fake.zeroCopy ? "_zeroCopy" : "") +
       (setup.zeroCopy.pageBytes != ZeroCopyOptions().pageBytes ? "_pages" : "") +
       (setup.listingWorth == 0 ? "_listed" : "") + (setup.managed ? "_managed" : "");
   // Tests' names have no hyphens, as protocols' may.
@@ -96,6 +96,7 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.mappingLimit = setup.mappingLimit;
   options.windowBytes = setup.windowBytes;
   options.opensNeighbours = setup.opensNeighbours;
+  options.opensPages = setup.opensPages;
   options.splitAfter = setup.splitAfter;
   options.listingWorth = setup.listingWorth;
   options.managed = setup.managed;

@@ -42,6 +42,7 @@ struct MachineSetup {
   std::size_t mappingLimit = 0;  // 0: the kernel's
   std::size_t windowBytes = 0;   // 0: no block is open in part
   bool opensNeighbours = false;
+  bool opensPages = false;
   std::uint32_t splitAfter = 0;             // 0: no blocks are split
   bool managed = false;                     // a program for CUDA's managed memory
   std::uint64_t listingWorth = UINT64_MAX;  // nanoseconds until launches list

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One page of what the CPU has of a block is open: that the rest comes without a copy, and that no
+// byte is lost.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gmac/observe/stats.h"
+#include "tests/support/manager_fixture.h"
+#include "tests/support/pattern.h"
+
+namespace gmac::testing {
+namespace {
+
+using accel::LaunchShape;
+using coherence::HoldFor;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr std::size_t kBlock = 512 * kKiB;
+constexpr std::size_t kWindow = 64 * kKiB;
+constexpr std::size_t kBytes = 4 * kBlock;
+
+MachineSetup pages(std::size_t blockBytes = kBlock) {
+  MachineSetup setup;
+  setup.blockBytes = blockBytes;
+  setup.windowBytes = kWindow;
+  setup.rollingSize = 100;
+  setup.opensPages = true;
+  return setup;
+}
+
+// An object that the CPU has filled with the pattern and a call has taken.
+class OpenPages : public ::testing::Test {
+ protected:
+  OpenPages() { start(pages()); }
+  void start(const MachineSetup& setup) {
+    machine_.reset();
+    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
+      ++*fake->argument<std::uint8_t>(args, 0);
+    });
+    read_ = fake().kernel("read", 1, [](const LaunchShape&, void**) {});
+    a_ = machine_->allocate(kBytes);
+    fillWithPattern(a_, kBytes);
+    machine_->call(read_, {a_});
+    fake().clearLog();
+  }
+  FakeAccelerator& fake() { return machine_->fake(); }
+  Manager& manager() { return machine_->manager(); }
+  static std::size_t offset(std::size_t page) { return kBlock + 2 * kWindow + page * kPage; }
+  // A page of one window, or of one small block.
+  std::byte* page(std::size_t number) { return a_ + offset(number); }
+  static std::uint8_t load(const std::byte* at) {
+    return *reinterpret_cast<const volatile std::uint8_t*>(at);
+  }
+  static void store(std::byte* at, std::uint8_t value) {
+    *reinterpret_cast<volatile std::uint8_t*>(at) = value;
+  }
+  std::vector<Op> copies() {
+    std::vector<Op> found = fake().copies();
+    fake().clearLog();
+    return found;
+  }
+  void bump(const std::byte* at) { machine_->call(bump_, {at}); }
+  // Which pages of the window are open, and how far.
+  void expectOpen(std::size_t first, std::size_t last, os::Access access) {
+    machine_->verify();
+    for (std::size_t i = 0; i < kWindow / kPage; ++i) {
+      EXPECT_EQ(accessAt(page(i)), i >= first && i < last ? access : os::Access::kNone) << i;
+    }
+    EXPECT_EQ(accessAt(page(0) - 1), os::Access::kNone);
+    EXPECT_EQ(accessAt(page(kWindow / kPage)), os::Access::kNone);
+  }
+  void expectPattern(const std::vector<std::pair<std::size_t, std::byte>>& changed = {}) {
+    testing::expectPattern(*machine_, a_, kBytes, changed);
+  }
+  static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
+
+  std::unique_ptr<ManagerUnderTest> machine_;
+  adsmKernel_t bump_ = nullptr;
+  adsmKernel_t read_ = nullptr;
+  std::byte* a_ = nullptr;
+};
+
+TEST_F(OpenPages, AnAccessOpensItsPageAloneAndCopiesTheWindow) {
+  EXPECT_EQ(page(3)[7], pattern(offset(3) + 7));
+  EXPECT_THAT(copies(), ElementsAre(copyOut(page(0), kWindow)));
+  expectOpen(3, 4, os::Access::kRead);
+  bump(a_);
+  EXPECT_THAT(copies(), IsEmpty());
+  expectOpen(0, 0, os::Access::kNone);
+}
+
+TEST_F(OpenPages, AnAccessToAnotherPageOpensTheWindowWithoutACopy) {
+  EXPECT_EQ(*page(3), pattern(offset(3)));
+  (void)copies();
+  EXPECT_EQ(*page(5), pattern(offset(5)));
+  EXPECT_THAT(copies(), IsEmpty());
+  expectOpen(0, 16, os::Access::kRead);
+  store(page(4), 9);
+  EXPECT_THAT(copies(), IsEmpty());
+  expectOpen(0, 16, os::Access::kReadWrite);
+  bump(page(4));
+  EXPECT_THAT(copies(), ElementsAre(copyIn(page(0), kWindow)));
+  expectPattern({{offset(4), std::byte{10}}});
+}
+
+TEST_F(OpenPages, AWriteAfterAReadOpensThePageOnly) {
+  EXPECT_EQ(*page(3), pattern(offset(3)));
+  (void)copies();
+  store(page(3), 9);
+  EXPECT_THAT(copies(), IsEmpty());
+  expectOpen(3, 4, os::Access::kReadWrite);
+  bump(page(3));
+  EXPECT_THAT(copies(), ElementsAre(copyIn(page(0), kWindow)));
+  expectPattern({{offset(3), std::byte{10}}});
+}
+
+TEST_F(OpenPages, AWriteToAnotherPageOpensTheWindow) {
+  EXPECT_EQ(*page(3), pattern(offset(3)));
+  store(page(8), 9);
+  expectOpen(0, 16, os::Access::kReadWrite);
+  bump(page(8));
+  expectPattern({{offset(8), std::byte{10}}});
+}
+
+TEST_F(OpenPages, AnAccessOutsideTheWindowOpensTheBlock) {
+  store(page(3), 9);
+  (void)copies();
+  EXPECT_EQ(page(16)[0], pattern(offset(16)));
+  EXPECT_THAT(copies(), ElementsAre(copyOut(a_ + kBlock, 2 * kWindow),
+                                    copyOut(page(16), kBlock - 3 * kWindow)));
+  machine_->verify();
+  EXPECT_EQ(accessAt(page(5)), os::Access::kReadWrite);
+  bump(page(3));
+  expectPattern({{offset(3), std::byte{10}}});
+}
+
+TEST_F(OpenPages, ACallThatOnlyReadsLeavesThePageReadable) {
+  store(page(3), 9);
+  (void)copies();
+  machine_->callUsing(read_, {a_}, {{a_, adsmRead}});
+  EXPECT_THAT(copies(), ElementsAre(copyIn(page(0), kWindow)));
+  expectOpen(3, 4, os::Access::kRead);
+  EXPECT_EQ(*page(4), pattern(offset(4)));
+  EXPECT_THAT(copies(), IsEmpty());
+  expectOpen(0, 16, os::Access::kRead);
+}
+
+TEST_F(OpenPages, AnEvictionCopiesTheWindow) {
+  MachineSetup setup = pages();
+  setup.rollingSize = 1;
+  start(setup);
+  store(page(3), 9);
+  (void)copies();
+  store(a_ + 3 * kBlock, 1);
+  EXPECT_THAT(copies(), ::testing::Contains(copyIn(page(0), kWindow)));
+  expectOpen(3, 4, os::Access::kRead);
+  bump(page(3));
+  expectPattern({{offset(3), std::byte{10}}, {3 * kBlock, std::byte{1}}});
+}
+
+TEST_F(OpenPages, AHoldOfSeveralPagesOpensThemAll) {
+  EXPECT_EQ(*page(3), pattern(offset(3)));
+  ASSERT_TRUE(manager().hold(page(3) + 5, 100, HoldFor::kRead).ok()) << lastErrorText();
+  expectOpen(3, 4, os::Access::kRead);
+  ASSERT_TRUE(manager().hold(page(2), 3 * kPage, HoldFor::kWrite).ok()) << lastErrorText();
+  expectOpen(0, 16, os::Access::kReadWrite);
+  manager().unhold(page(2), 3 * kPage);
+  manager().unhold(page(3) + 5, 100);
+  machine_->verify();
+  expectPattern();
+}
+
+TEST_F(OpenPages, BytesOverABorderOfPagesOpenTheWindow) {
+  ASSERT_TRUE(manager().hold(page(4) - 4, 8, HoldFor::kRead).ok()) << lastErrorText();
+  expectOpen(0, 16, os::Access::kRead);
+  manager().unhold(page(4) - 4, 8);
+}
+
+TEST_F(OpenPages, ThreadsInDifferentPagesSeeEachOthersWrites) {
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 4; ++i) {
+    threads.emplace_back([this, i] { store(page(4 * i), static_cast<std::uint8_t>(i + 1)); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  machine_->verify();
+  bump(page(0));
+  expectPattern({{offset(0), std::byte{2}},
+                 {offset(4), std::byte{2}},
+                 {offset(8), std::byte{3}},
+                 {offset(12), std::byte{4}}});
+}
+
+// The bound of window_policy.h, with three pages of each window.
+TEST_F(OpenPages, AProgramThatNeedsSeveralPagesPaysFewFaultsMore) {
+  constexpr std::uint64_t kRounds = 100;
+  const std::uint64_t before = faults();
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    bump(a_ + 3 * kBlock);
+    (void)load(page(2));
+    (void)load(page(7));
+    (void)load(page(11));
+  }
+  EXPECT_LE(faults() - before, kRounds + 8);
+}
+
+TEST_F(OpenPages, AProgramThatNeedsOnePageFaultsNoMore) {
+  constexpr std::uint64_t kRounds = 100;
+  const std::uint64_t before = faults();
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    bump(a_ + 3 * kBlock);
+    (void)load(page(round * 7 % 16));
+    expectOpen(round * 7 % 16, round * 7 % 16 + 1, os::Access::kRead);
+  }
+  EXPECT_EQ(faults() - before, kRounds);
+}
+
+TEST_F(OpenPages, WhatIsReadBackOpensThePageThatTheCpuComesFor) {
+  // Whether the wait has opened it.
+  const auto round = [this](std::size_t other) {
+    bump(a_);
+    machine_->sync();
+    const bool opened = accessAt(page(3)) != os::Access::kNone;
+    if (opened) {
+      expectOpen(other == 3 ? 3 : 0, other == 3 ? 4 : 16, os::Access::kRead);
+    }
+    EXPECT_EQ(load(page(3)), std::to_integer<std::uint8_t>(pattern(offset(3))));
+    EXPECT_EQ(load(page(other)), std::to_integer<std::uint8_t>(pattern(offset(other))));
+    machine_->verify();
+    return opened;
+  };
+  int opened = 0;
+  for (int i = 0; i < 16; ++i) {
+    opened += round(3) ? 1 : 0;
+  }
+  EXPECT_GE(opened, 8);
+  // It needs another page from now on: all are opened ahead then.
+  bump(a_);
+  (void)load(page(3));
+  (void)load(page(6));
+  for (int i = opened = 0; i < 16; ++i) {
+    opened += round(6) ? 1 : 0;
+  }
+  EXPECT_GE(opened, 8);
+}
+
+// Blocks that are as large as a window behave like one.
+TEST_F(OpenPages, OfSmallBlocks) {
+  start(pages(kWindow));
+  EXPECT_EQ(*page(3), pattern(offset(3)));
+  EXPECT_THAT(copies(), ElementsAre(copyOut(page(0), kWindow)));
+  expectOpen(3, 4, os::Access::kRead);
+  store(page(3), 9);
+  expectOpen(3, 4, os::Access::kReadWrite);
+  EXPECT_EQ(*page(9), pattern(offset(9)));
+  EXPECT_THAT(copies(), IsEmpty());
+  expectOpen(0, 16, os::Access::kReadWrite);
+  bump(page(3));
+  EXPECT_THAT(copies(), ElementsAre(copyIn(page(0), kWindow)));
+  // A neighbour is open as well, so that there are borders between open and closed pages.
+  store(page(2), 5);
+  store(page(16), 6);
+  machine_->verify();
+  bump(page(3));
+  expectPattern(
+      {{offset(2), std::byte{5}}, {offset(3), std::byte{11}}, {offset(16), std::byte{6}}});
+}
+
+TEST_F(OpenPages, AnObjectInTheMemoryOfAFreedOneIsZero) {
+  MachineSetup setup = pages();
+  setup.keptBytes = 64 * kMiB;
+  setup.managed = true;
+  start(setup);
+  for (int life = 0; life < 8; ++life) {
+    std::byte* const object = machine_->allocate(2 * kBlock);
+    for (std::size_t at = 0; at < 2 * kBlock; at += kPage) {
+      ASSERT_EQ(load(object + at), 0) << life << ", " << at;
+    }
+    machine_->call(read_, {object});
+    store(object + 3 * kPage, 7);
+    machine_->free(object);
+  }
+}
+
+TEST_F(OpenPages, AnOpeningThatFailsLeavesWhatWasOpen) {
+  store(page(3), 9);
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  EXPECT_FALSE(manager().hold(page(3), 2 * kPage, HoldFor::kWrite).ok() && os::injectionArmed());
+  os::failNext(os::Call::kProtect, 0, 0);
+  manager().unhold(page(3), 2 * kPage);
+  machine_->verify();
+  EXPECT_EQ(load(page(3)), 9);
+  EXPECT_EQ(*page(4), pattern(offset(4)));
+  bump(page(3));
+  expectPattern({{offset(3), std::byte{10}}});
+}
+
+}  // namespace
+}  // namespace gmac::testing
