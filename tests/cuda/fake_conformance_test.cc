@@ -320,6 +320,31 @@ TEST_P(ToldEnds, WhereTheDeviceCannotTellItIsAsked) {
   fake_cuda::setAttribute(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 1);
 }
 
+// Most events are made for the first work that needs them. Where that fails, so does the work, and
+// the next finds all as it was.
+TEST_P(ToldEnds, AnEventThatCannotBeMadeLosesNothing) {
+  auto other = makeCudaAccelerator();
+  ASSERT_TRUE(other.ok()) << lastErrorText();
+  const Object object(**other, pageBytes());
+  ASSERT_TRUE(object.good());
+  const auto work = [&] { return (*other)->copyWithin(object.device(), object.device(), 0); };
+  fake_cuda::failNext("cuEventCreate", CUDA_ERROR_OUT_OF_MEMORY);
+  Result<Ticket> ticket = work();
+  int works = 1;
+  for (; ticket.ok() && works < 5000; ++works) {
+    ASSERT_TRUE((*other)->wait(*ticket).ok()) << lastErrorText();
+    ticket = work();
+  }
+  EXPECT_FALSE(ticket.ok()) << "in " << works << " works";
+  EXPECT_NE(std::string(lastErrorText()).find("cuEventCreate"), std::string::npos)
+      << lastErrorText();
+  for (int i = 0; i < 3000; ++i) {
+    ticket = work();
+    ASSERT_TRUE(ticket.ok()) << lastErrorText();
+    ASSERT_TRUE((*other)->wait(*ticket).ok()) << lastErrorText();
+  }
+}
+
 // A word that comes late must meet pages.
 TEST_P(ToldEnds, TheWordsStayWhileTheDeviceMayWriteThem) {
   const auto create =

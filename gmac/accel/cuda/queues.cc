@@ -50,11 +50,17 @@ Status Queue::open() {
     if (!stream.ok()) return stream.status();
     stream_ = *stream;
   }
-  for (Slot& slot : slots_) {
-    Result<Event> event = calls_.createEvent();
-    if (!event.ok()) return event.status();
-    slot.event = *event;
+  const std::uint64_t newest = newest_.load(std::memory_order_relaxed);
+  for (std::uint64_t next = newest + 1; next <= newest + kFirstEvents; ++next) {
+    GMAC_TRY(makeEvent(slotOf(next)));
   }
+  return Status();
+}
+
+Status Queue::makeEvent(Slot& slot) {
+  Result<Event> event = calls_.createEvent();
+  if (!event.ok()) return event.status();
+  slot.event = *event;
   return Status();
 }
 
@@ -150,6 +156,7 @@ bool Queue::completeByChain(std::uint64_t sequence) noexcept {
 
 Status Queue::retire(std::uint64_t sequence) {
   Slot& slot = slotOf(sequence);
+  if (slot.event == nullptr) GMAC_TRY(makeEvent(slot));
   const std::uint64_t previous = slot.sequence.load(std::memory_order_relaxed);
   if (previous == sequence) return Status();  // an earlier submission took the slot and then failed
   // The device is asked seldom: with newer work of an ordered queue, all before it is complete.

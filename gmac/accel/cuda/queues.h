@@ -54,7 +54,7 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  // Creates the stream (ordered queues only) and the events. Called before anything else.
+  // Creates the stream (ordered queues only) and the first events. Called before anything else.
   Status open();
   // Destroys them, or forgets them where the device is lost. All work so far counts as complete;
   // numbers go on from there when the queue is opened again.
@@ -101,6 +101,9 @@ class Queue {
   Event eventOf(std::uint64_t sequence) const noexcept { return slots_[sequence % kSlots].event; }
 
  private:
+  // Most programs end, or begin, before more have been used: the others are made when they are.
+  static constexpr std::uint64_t kFirstEvents = 128;
+
   struct Slot {
     Event event = nullptr;
     std::atomic<std::uint64_t> sequence{0};  // the work that the event stands for
@@ -109,6 +112,7 @@ class Queue {
   };
 
   Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
+  Status makeEvent(Slot& slot);
   void noteComplete(std::uint64_t sequence) noexcept;
   // Frees the slot of `sequence` of the work that used it last.
   Status retire(std::uint64_t sequence);
