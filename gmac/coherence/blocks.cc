@@ -21,6 +21,7 @@ void Blocks::add(Object& object, const Object* before) {
     object.windowBytes = options_.windowBytes;
     object.windows = WindowPolicy(&firstWindows_);
   }
+  object.openPages = WindowPolicy(&firstPages_);
   if (options_.opensNeighbours) {
     object.denseUse = DenseUse(object.bytes(), object.blockBytes);
   }
@@ -114,8 +115,10 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     stats().windowsOutgrown.add();
     object.windows.outgrown(index);
   }
-  if (block.page != 0 && before != State::kInvalid && next == State::kInvalid) {
-    object.pageTrials.wasEnough();
+  if (block.page != 0 && before == State::kInvalid) {
+    object.openPages.opened(index);
+  } else if (block.page != 0 && next == State::kInvalid) {
+    object.openPages.wasEnough(index);
   }
   if (before == State::kInvalid) {
     object.copiedBack.drop(object.bytesOf(index));
@@ -161,6 +164,7 @@ void Blocks::setOpen(Object& object, BlockRange range) {
   } else if (!object.open.empty() && range.empty()) {
     open_.erase(open_.iterator_to(object));
     object.windows.closed();
+    object.openPages.closed();
     if (object.isZeroCopy()) {
       object.zeroCopy.closed();
     }
@@ -203,38 +207,50 @@ Status Blocks::protectAs(Lock& lock, Object& object, BlockIndex index, State sta
   return protect(lock, object, openIn(object, {index, index + 1}, state), accessOf(state));
 }
 
-// Which page alone is opened for an access, of bytes that are about to be (Block::page); 0: all.
-std::uint8_t Blocks::pageToOpen(Object& object, ByteRange opened, ByteRange bytes) const {
+// Whether one page alone is opened of bytes that are about to be.
+bool Blocks::opensPage(const Object& object, BlockIndex index, ByteRange opened) const {
   constexpr std::size_t kLeastPages = 8;  // of fewer there is little to save
-  const std::size_t page = os::pageBytes();
-  const std::size_t first = (bytes.begin - opened.begin) / page;
-  if (!options_.opensPages || object.isZeroCopy() || opened.length() < kLeastPages * page ||
-      opened.length() > DenseUse::kPieceBytes || first != (bytes.end - 1 - opened.begin) / page ||
-      !mappings_.allowsOrFew(MappingUse::kOfAChange)) {
-    return 0;
-  }
-  if (!object.pageTrials.due()) {
-    object.pageTrials.passed();
-    return 0;
-  }
-  return static_cast<std::uint8_t>(first + 1);
+  return options_.opensPages && !object.isZeroCopy() &&
+         opened.length() >= kLeastPages * os::pageBytes() &&
+         opened.length() <= DenseUse::kPieceBytes && object.openPages.wants(index) &&
+         mappings_.allowsOrFew(MappingUse::kOfAChange);
+}
+
+// Which one, for an access (Block::page); 0: all.
+std::uint8_t Blocks::pageToOpen(const Object& object, BlockIndex index, ByteRange opened,
+                                ByteRange bytes) const {
+  const std::size_t first = (bytes.begin - opened.begin) / os::pageBytes();
+  const std::size_t last = (bytes.end - 1 - opened.begin) / os::pageBytes();
+  return first == last && opensPage(object, index, opened) ? static_cast<std::uint8_t>(first + 1)
+                                                           : std::uint8_t{0};
+}
+
+// The window of an Invalid block. Which page was open is known of the one before.
+void Blocks::setWindow(Object& object, BlockIndex index, std::size_t offset) {
+  Block& block = object.writable(index);
+  const auto window =
+      static_cast<std::uint32_t>((offset - object.offsetOf(index)) / object.windowBytes);
+  block.page = block.window == window ? block.page : 0;
+  block.window = window;
 }
 
 void Blocks::setPage(Object& object, BlockRange range, std::uint8_t page) {
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
-    if (object[i].page != page) {
-      const std::size_t edges = object.edgesAt(i);
-      object.writable(i).page = page;
-      mappings_.noteEdges(object, object.edges - edges + object.edgesAt(i));
+    if (object[i].page == page) {
+      continue;
     }
+    if (object[i].page != 0 && object[i].state != State::kInvalid) {
+      object.openPages.outgrown(i);
+    }
+    const std::size_t edges = object.edgesAt(i);
+    object.writable(i).page = page;
+    mappings_.noteEdges(object, object.edges - edges + object.edgesAt(i));
   }
 }
 
 // An access to bytes that the CPU has: if the page that is open is not enough, all are to be.
 void Blocks::widen(Object& object, BlockIndex index, ByteRange bytes) {
-  if (object[index].openInPart() && object[index].page != 0 &&
-      !object.openOf(index).contains(bytes)) {
-    object.pageTrials.outgrown();
+  if (object[index].state != State::kInvalid && !object.openOf(index).contains(bytes)) {
     setPage(object, {index, index + 1}, 0);
   }
 }
@@ -345,6 +361,7 @@ void Blocks::zeroCopyChanged(Object& object) {
     object.windowBytes = object.isZeroCopy() ? std::min(options_.windowBytes, os::pageBytes())
                                              : options_.windowBytes;
   }
+  object.blocks_.forEachWritable([](Block& block) { block.page = 0; });
   object.zeroSince.reset();
   object.splitHook.unlink();
   object.readBackHook.unlink();

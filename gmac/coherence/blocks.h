@@ -30,7 +30,7 @@ struct BlockOptions {
   std::size_t windowBytes = 0;     // of a block that is open in part, whole pages; 0: none is
   std::size_t mostClearedBytes = SIZE_MAX;  // in place of a fetch of zeros
   bool opensNeighbours = false;             // see dense_use.h
-  bool opensPages = false;                  // of windows and small blocks; see WindowTrials
+  bool opensPages = false;                  // of windows and small blocks; see window_policy.h
   std::uint32_t splitAfter = 0;             // see split_policy.h; 0: never
 };
 
@@ -247,7 +247,10 @@ class Blocks {
     return range.end - range.begin == 1 ? object.openIn(range.begin, state)
                                         : currentIn(object, range, state);
   }
-  std::uint8_t pageToOpen(Object& object, ByteRange opened, ByteRange bytes) const;
+  bool opensPage(const Object& object, BlockIndex index, ByteRange opened) const;
+  std::uint8_t pageToOpen(const Object& object, BlockIndex index, ByteRange opened,
+                          ByteRange bytes) const;
+  void setWindow(Object& object, BlockIndex index, std::size_t offset);
   void setPage(Object& object, BlockRange range, std::uint8_t page);
   void widen(Object& object, BlockIndex index, ByteRange bytes);
   // Notes the outcome of a change of an object's protections, and returns it.
@@ -339,6 +342,7 @@ class Blocks {
   std::size_t flushing_ = 0;  // blocks in that transit
   bool evicts_ = true;
   WindowTrials firstWindows_;  // of all objects
+  WindowTrials firstPages_;    // the same of pages
   ReadBackList readBacks_;
   RoundsList rounds_;
   SplitList toSplit_;

@@ -189,7 +189,8 @@ void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
     stats().awaitedCalls.add();
     stream ? accelerator_.nativeStreams()->endIsAwaited(*stream, ticket)
            : accelerator_.endIsAwaited(ticket);
-    if (endsWithin(lock, ticket, concurrent_.patience() + promptWaits_.spare())) {
+    if (endsWithin(lock, ticket, concurrent_.patience()) ||
+        (promptWaits_.spares() && endsWithin(lock, ticket, promptWaits_.spare()))) {
       endedInCall();
     } else {
       promptWaits_.inVain();

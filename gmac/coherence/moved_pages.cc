@@ -64,6 +64,7 @@ Status proveMovedPages(accel::Accelerator& accelerator, os::Pinner& pinner,
                               accel::DeviceAddress{static_cast<std::uintptr_t>(*device) + piece},
                               kMovedGranularity, kDone);
       if (!out.ok()) {
+        (void)accelerator.wait(last);  // the copies before it are in flight to these pages
         return out.status();
       }
       last = *out;

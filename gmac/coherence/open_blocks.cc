@@ -137,14 +137,12 @@ void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
   if (part && !isPart(next)) {
     return;
   }
-  // The page for which the CPU came before, if no other one had to be opened then.
-  std::uint8_t page = object[index].page;
   if (part) {
-    const auto window = static_cast<std::uint32_t>((copy.bytes.begin - object.offsetOf(index)) /
-                                                   object.windowBytes);
-    page = object[index].window == window ? page : 0;
-    object.writable(index).window = window;
+    setWindow(object, index, copy.bytes.begin);
   }
+  // The page for which the CPU came before, if no other one had to be opened then.
+  const std::uint8_t page =
+      opensPage(object, index, copy.bytes) ? object[index].page : std::uint8_t{0};
   if (object.split.isSplit() && !object.isZeroCopy()) {
     const OfGroup of = groupOf(object, index);
     object.split.opensAhead(of.number(), of.first);
@@ -406,8 +404,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
   BlockRange range{index, index + 1};
   BlockRange around = range;
   if (isPart(next)) {
-    object.writable(index).window =
-        static_cast<std::uint32_t>((bytes.begin - object.offsetOf(index)) / object.windowBytes);
+    setWindow(object, index, bytes.begin);
   } else if (isPart(block.state)) {
     if (intent == Intent::kRead) {
       object.readRuns.note(index);
@@ -435,7 +432,10 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
     object.comers.comes(threadNumber());
     const ByteRange opened = object.currentIn(index, next);
     if (around.end - around.begin == 1 && range.end - range.begin == 1) {
-      page = pageToOpen(object, opened, bytes);
+      page = pageToOpen(object, index, opened, bytes);
+    }
+    if (page == 0) {
+      object.openPages.openedWhole(around.end - around.begin > 1 ? around : range, index);
     }
     object.readBack.fetched(index, opened, object.isZeroCopy() || copiedAhead(object, opened));
     comes(object, bytes.begin);
@@ -516,16 +516,17 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
       return step;
     }
   }
+  if (block.state != transition.next && lock.callsWait()) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  // (From here on the lock is not let go before the pages are open, or the block is in transit.)
   widen(object, index, bytes);
   if (block.state == transition.next) {
     // Another thread has been faster, or a failure has left the protection stricter than the state;
     // or more pages are to be open.
     GMAC_TRY(protectAs(lock, object, index, transition.next));
     return Step::kDone;
-  }
-  if (lock.callsWait()) {
-    lock.waitForChange();
-    return Step::kRetry;
   }
   if (becomesDirty && object.split.isSplit() && !object.isZeroCopy()) {
     const OfGroup of = groupOf(object, index);

@@ -60,7 +60,7 @@ struct ManagerOptions {
   std::size_t windowBytes = std::size_t{64}
                             << 10;  // of a block that is open in part, whole pages; 0: none is
   bool opensNeighbours = true;      // of small blocks; see dense_use.h
-  bool opensPages = true;           // of windows and small blocks; see WindowTrials
+  bool opensPages = true;           // of windows and small blocks; see window_policy.h
   std::uint32_t splitAfter = 4;     // see split_policy.h; 0: no blocks are split
   // Where the accelerator's bytes are known to be zero, the most that the CPU clears in place of
   // copying them.

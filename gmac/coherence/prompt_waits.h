@@ -13,14 +13,15 @@
 //    has waited as long as it may and whose kernel still runs. Calls cease to wait after more than
 //    kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is one less.
 //  - Where other processes use the device, now and then a kernel begins a time slice later. A call
-//    that gave up then would close, and accesses open again, what is open, for nothing: so it may
-//    wait for `slice` more, once the last kTrialRounds rounds had no miss.
+//    that gave up then would close, and accesses open again, what is open, for nothing. So it may
+//    wait for `slice` more, after 2^m trials in a row without a miss, where m counts the times that
+//    a call did so and was missed, less those that it was not.
 //
 // The bound: a miss costs what the program would have done while that kernel ran, for as long as
-// calls may wait at most (a small multiple of what its rounds take, and a `slice` in kTrialRounds
-// rounds). There are at most kMostMissed
+// calls may wait at most: a small multiple of what its rounds take. There are at most kMostMissed
 // misses in kTrialRounds rounds, or one more before calls cease to wait, and the n-th such end
-// comes after at least `leastRounds` << n rounds that were faster for it.
+// comes after at least `leastRounds` << n rounds that were faster for it. A miss costs a `slice`
+// more no sooner than kTrialRounds << m rounds after the m-th time.
 #ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
 #define GMAC_COHERENCE_PROMPT_WAITS_H_
 
@@ -78,8 +79,10 @@ class PromptWaits {
   }
   // The program waits, and nothing is to be waited for.
   void found(Nanoseconds now) { found_.store(now, std::memory_order_relaxed); }
-  // How much longer than its rounds take a call may wait.
-  Nanoseconds spare() const { return prompt_ ? limits_.slice : 0; }
+  // How much longer a call may wait whose kernel still runs. And that it does so, if it may;
+  // whether it may.
+  Nanoseconds spare() const { return clean_ >= std::uint64_t{1} << spoilt_ ? limits_.slice : 0; }
+  bool spares() { return spared_ = spare() != 0; }
   // A call has waited as long as it may, and its kernel still runs.
   void inVain() { missed(); }
 
@@ -91,13 +94,14 @@ class PromptWaits {
   }
   void wasPrompt() {
     ++rounds_;
+    spoilt_ -= std::exchange(spared_, false) && spoilt_ > 0 ? 1 : 0;
     if (!may_) {
       if (rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
         may_ = true;
         rounds_ = missed_ = trials_ = 0;
       }
     } else if (rounds_ + missed_ >= kTrialRounds) {
-      prompt_ = missed_ == 0;
+      clean_ = missed_ == 0 ? clean_ + 1 : 0;
       rounds_ = missed_ = 0;
       if (++trials_ == kForgivingTrials) {
         trials_ = 0;
@@ -106,7 +110,8 @@ class PromptWaits {
     }
   }
   void missed() {
-    prompt_ = false;
+    spoilt_ += std::exchange(spared_, false) && spoilt_ < kMostWrong ? 1 : 0;
+    clean_ = 0;
     if (!may_) {
       rounds_ = 0;
     } else if (++missed_ > kMostMissed) {
@@ -125,8 +130,10 @@ class PromptWaits {
   std::uint32_t trials_ = 0;
   std::uint32_t wrong_ = 0;
   bool may_ = false;
-  bool prompt_ = false;   // no call has been missed in the last trial, nor since
-  bool pending_ = false;  // a call has returned, and nothing has waited since
+  std::uint64_t clean_ = 0;   // trials without a miss, in a row up to now
+  std::uint32_t spoilt_ = 0;  // times that a call waited for longer and was missed, less the others
+  bool spared_ = false;       // the call that is pending has waited for longer
+  bool pending_ = false;      // a call has returned, and nothing has waited since
 };
 
 }  // namespace gmac

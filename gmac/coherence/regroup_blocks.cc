@@ -138,6 +138,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   object.readRuns = {};
   object.denseUse = {};
   object.windows.restart();
+  object.openPages.restart();
   object.split.joined();
   object.readBack.forget();
   object.copiedBack.dropAll();
@@ -176,6 +177,7 @@ bool Blocks::regroup(Object& object, std::size_t blockBytes) {
   object.blockCount = count;
   object.zeroSince.reset();
   object.readRuns = {};
+  object.openPages.restart();
   object.readBack.forget();
   object.copiedBack.dropAll();
   mappings_.noteEdges(object, 0);

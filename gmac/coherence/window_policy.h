@@ -29,6 +29,11 @@
 // whatever the program does, and of all objects no more have an outgrown first trial than such a
 // sum allows: a program that uses whole blocks pays a few faults and small copies more, and any
 // other has saved half as many copies of blocks.
+//
+// In the same way objects learn whether one page is enough of what an access opens, where that is
+// 64 KiB or less: a window, or a small block. All of it is copied, but changing the protection of
+// sixteen pages takes three times as long as that of one, at each opening and each closing. A page
+// that the CPU outgrows has cost a fault, without a copy.
 #ifndef GMAC_COHERENCE_WINDOW_POLICY_H_
 #define GMAC_COHERENCE_WINDOW_POLICY_H_
 
@@ -42,11 +47,7 @@
 
 namespace gmac {
 
-// When to try a window next; or, of what is opened as 64 KiB or less, when to open the one page in
-// which the access lies, and leave the rest closed. All of it has been copied, but changing the
-// protection of sixteen pages takes three times as long as that of one, at each opening and each
-// closing. A page that the CPU outgrows has cost one fault more, without a copy. The bound is that
-// of trials of windows, with every opening as a whole for B.
+// When to try a window next.
 class WindowTrials {
  public:
   bool due() const { return pause_ == 0; }

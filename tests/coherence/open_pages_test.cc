@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -211,6 +212,65 @@ TEST_F(OpenPages, AProgramThatNeedsSeveralPagesPaysFewFaultsMore) {
     (void)load(page(11));
   }
   EXPECT_LE(faults() - before, kRounds + 8);
+}
+
+// Two passes over many blocks, of which none knows yet that a page is not enough.
+TEST_F(OpenPages, NorDoesOneThatComesBackToOtherPagesOfAllBlocks) {
+  start(pages(kWindow));
+  for (int round = 0; round < 8; ++round) {
+    bump(a_);
+    const std::uint64_t before = faults();
+    for (const std::size_t number : {1, 9}) {
+      for (std::size_t block = 0; block < kBytes / kWindow; block += 2) {
+        (void)load(a_ + block * kWindow + number * kPage);
+      }
+    }
+    EXPECT_LE(faults() - before, kBytes / kWindow / 2 + 2) << round;
+  }
+}
+
+// Objects of which nothing is known take turns.
+TEST_F(OpenPages, NorDoesOneOfShortLivedObjects) {
+  constexpr std::uint64_t kLives = 200;
+  const std::uint64_t before = faults();
+  for (std::uint64_t life = 0; life < kLives; ++life) {
+    std::byte* const object = machine_->allocate(kWindow);
+    machine_->call(read_, {object});
+    for (std::size_t at = 0; at < kWindow; at += kPage) {
+      (void)load(object + at);
+    }
+    machine_->free(object);
+  }
+  EXPECT_LE(faults() - before, kLives + 10);
+}
+
+// A call that waits for another object keeps the thread from opening more: what is said to be open
+// is open meanwhile.
+TEST_F(OpenPages, WhatIsNotOpenedYetIsNotUsable) {
+  std::byte* const other = machine_->allocate(kBytes);
+  fillWithPattern(other, kBytes);
+  machine_->call(read_, {other});
+  EXPECT_EQ(*page(3), pattern(offset(3)));
+  fake().stall(Op::Kind::kCopyOut);
+  std::thread fetches([&] { (void)load(other); });
+  while (fake().stalled() == 0) {
+    std::this_thread::yield();
+  }
+  std::thread calls([&] { (void)machine_->tryCallUsing(read_, {other}, {{other, adsmRead}}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it waits, in all likelihood
+  std::thread writes([&] { store(page(8), 9); });
+  // (Whatever that one has done so far.)
+  for (int i = 0; i < 50; ++i) {
+    ASSERT_TRUE(manager().verify().ok()) << lastErrorText();
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  fake().resume();
+  fetches.join();
+  calls.join();
+  writes.join();
+  machine_->verify();
+  bump(page(8));
+  expectPattern({{offset(8), std::byte{10}}});
 }
 
 TEST_F(OpenPages, AProgramThatNeedsOnePageFaultsNoMore) {

@@ -62,9 +62,9 @@ class Queue {
 
   Stream stream() const noexcept { return stream_; }
 
-  // Runs `work`, a Status() that submits to `stream`, and takes a ticket for it. One thread at a
-  // time. `earlier`, where it is not 0: work that is known to complete before this one does (the
-  // foreign queue's, of the same stream).
+  // Runs `work`, a Status() that submits to `stream`, and takes a ticket for it; may make an event
+  // before. One thread at a time. `earlier`, where it is not 0: work that is known to complete
+  // before this one does (the foreign queue's, of the same stream).
   template <typename Work>
   Result<Ticket> submit(Stream stream, Work&& work, std::uint64_t earlier = 0) {
     const std::lock_guard lock(mutex_);
