@@ -14,8 +14,8 @@
 //    kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is one less.
 //  - Where other processes use the device, now and then a kernel begins a time slice later. A call
 //    that gave up then would close, and accesses open again, what is open, for nothing. So it may
-//    wait for `slice` more, after 2^m trials in a row without a miss, where m counts the times that
-//    a call did so and was missed, less those that it was not.
+//    wait for `slice` more, after 2^m trials in a row in which all waits were prompt, where m
+//    counts the times that a call did so and the next wait was not, less those that it was.
 //
 // The bound: a miss costs what the program would have done while that kernel ran, for as long as
 // calls may wait at most: a small multiple of what its rounds take. There are at most kMostMissed
@@ -83,8 +83,9 @@ class PromptWaits {
   // whether it may.
   Nanoseconds spare() const { return clean_ >= std::uint64_t{1} << spoilt_ ? limits_.slice : 0; }
   bool spares() { return spared_ = spare() != 0; }
-  // A call has waited as long as it may, and its kernel still runs.
-  void inVain() { missed(); }
+  // A call has waited as long as it may, and its kernel still runs. (Whether the program would have
+  // waited as well, its next wait says.)
+  void inVain() { countMiss(); }
 
  private:
   void noteFound() {
@@ -101,7 +102,7 @@ class PromptWaits {
         rounds_ = missed_ = trials_ = 0;
       }
     } else if (rounds_ + missed_ >= kTrialRounds) {
-      clean_ = missed_ == 0 ? clean_ + 1 : 0;
+      ++clean_;
       rounds_ = missed_ = 0;
       if (++trials_ == kForgivingTrials) {
         trials_ = 0;
@@ -112,6 +113,9 @@ class PromptWaits {
   void missed() {
     spoilt_ += std::exchange(spared_, false) && spoilt_ < kMostWrong ? 1 : 0;
     clean_ = 0;
+    countMiss();
+  }
+  void countMiss() {
     if (!may_) {
       rounds_ = 0;
     } else if (++missed_ > kMostMissed) {
@@ -130,7 +134,7 @@ class PromptWaits {
   std::uint32_t trials_ = 0;
   std::uint32_t wrong_ = 0;
   bool may_ = false;
-  std::uint64_t clean_ = 0;   // trials without a miss, in a row up to now
+  std::uint64_t clean_ = 0;   // trials in a row up to now in which all waits were prompt
   std::uint32_t spoilt_ = 0;  // times that a call waited for longer and was missed, less the others
   bool spared_ = false;       // the call that is pending has waited for longer
   bool pending_ = false;      // a call has returned, and nothing has waited since

@@ -103,13 +103,25 @@ TEST_F(Program, WhereTheyWereRightAgainTheyDoSoSooner) {
   EXPECT_NEAR(roundsUntilSpare(), 32, 32);
 }
 
-TEST_F(Program, ACallThatWaitedLongerInVainIsOneForNothing) {
+// The program's next wait says whether it would have waited as well.
+TEST_F(Program, ACallThatWaitedLongerInVainIsJudgedByTheNextWait) {
   roundsUntilTheyMay();
+  const auto inVain = [this](std::uint64_t pause) {
+    ASSERT_TRUE(policy_.spares());
+    policy_.inVain();
+    policy_.returns(now_ += 200 * kUs);
+    policy_.waits(now_ += pause);
+  };
   (void)roundsUntilSpare();
-  ASSERT_TRUE(policy_.spares());
-  policy_.inVain();
-  policy_.returns(now_ += 10 * kUs);
-  policy_.waits(now_ += kUs);
+  // Turns of 50 calls, of which the first waits for a time slice.
+  for (int turn = 0; turn < 20; ++turn) {
+    inVain(kUs);
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_NE(policy_.spare(), 0u) << turn << ", " << i;
+      round();
+    }
+  }
+  inVain(190 * kUs);
   EXPECT_NEAR(roundsUntilSpare(), 64, 32);
 }
 
