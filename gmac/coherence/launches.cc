@@ -514,6 +514,59 @@ void Launches::noteListed(accel::NativeStream stream, const List& listed) {
   }
 }
 
+// Waits for what the order of a stream's work does not cover; `uses`: the work uses something.
+// `queueWaits`: the queue has not been kept short yet.
+Status Launches::readyForWork(Lock& lock, accel::NativeStream stream, bool uses, bool& queueWaits,
+                              bool* waited) {
+  const bool foreign = stream == accel::kForeignStream;
+  // Calls were made before; the application's streams know nothing of their queue.
+  GMAC_TRY(waits_.forWork(lock, ledger_.runningCall(), waited));
+  if (!*waited && uses) {
+    GMAC_TRY(waits_.forHostFunctions(lock, waited));
+  }
+  if (!*waited && !foreign && !ledger_.hasRoomFor(stream)) {
+    GMAC_TRY(waits_.forWork(lock, ledger_.oldestStreamWork(), waited));
+    *waited = true;
+  }
+  if (!*waited && !foreign && uses && std::exchange(queueWaits, false)) {
+    keepQueueShort(lock, ledger_.newestOn(stream), waited);
+  }
+  return {};
+}
+
+// Releases what work on a stream uses of an object: what it lists, and the object that is to be
+// checked; where it lists nothing, what a range of it says.
+template <typename Release>
+Result<Step> Launches::releaseForWork(Object& object, accel::NativeStream stream,
+                                      const coherence::DeviceRange& range, Submission& submission,
+                                      Release release) {
+  if (submission.lists) {
+    const Listed* const listed = find(submission.listed, object);
+    if (listed != nullptr) {
+      return release(object, object.all(), eventOf(listed->write));
+    }
+    return object.address() == submission.checked ? release(object, object.all(), Event::kCall)
+                                                  : Result<Step>(Step::kDone);
+  }
+  if (range.address == nullptr) {
+    if (!object.usedBy(stream)) {
+      return Step::kDone;
+    }
+    const bool writes = range.write && !object.onlyRead;
+    submission.reads |= !writes;
+    return release(object, object.all(), eventOf(writes));
+  }
+  const auto* const begin =
+      std::max<const std::byte*>(static_cast<const std::byte*>(range.address), object.address());
+  const auto* const end = std::min<const std::byte*>(
+      static_cast<const std::byte*>(range.address) + range.bytes, object.end());
+  if (end <= begin) {
+    return Step::kDone;
+  }
+  return release(object, object.covering(begin, static_cast<std::size_t>(end - begin)),
+                 eventOf(range.write));
+}
+
 Status Launches::beginDeviceWork(accel::NativeStream stream,
                                  std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
@@ -529,50 +582,8 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
   if (usesAll && ranges.front().listed) {
     ranges = ranges.first(1);
   }
-  const auto ready = [&, queueWaits = true](bool* waited) mutable -> Status {
-    // Calls were made before; the application's streams know nothing of their queue.
-    GMAC_TRY(waits_.forWork(lock, ledger_.runningCall(), waited));
-    if (!*waited && !ranges.empty()) {
-      GMAC_TRY(waits_.forHostFunctions(lock, waited));
-    }
-    if (!*waited && !foreign && !ledger_.hasRoomFor(stream)) {
-      GMAC_TRY(waits_.forWork(lock, ledger_.oldestStreamWork(), waited));
-      *waited = true;
-    }
-    if (!*waited && !foreign && !ranges.empty() && std::exchange(queueWaits, false)) {
-      keepQueueShort(lock, ledger_.newestOn(stream), waited);
-    }
-    return {};
-  };
-  const auto releaseIn = [&](Object& object, const coherence::DeviceRange& range,
-                             auto release) -> Result<Step> {
-    if (submission.lists) {
-      const Listed* const listed = find(submission.listed, object);
-      if (listed != nullptr) {
-        return release(object, object.all(), eventOf(listed->write));
-      }
-      if (object.address() == submission.checked) {
-        return release(object, object.all(), Event::kCall);
-      }
-      return Step::kDone;
-    }
-    if (range.address == nullptr) {
-      if (!object.usedBy(stream)) {
-        return Step::kDone;
-      }
-      const bool writes = range.write && !object.onlyRead;
-      submission.reads |= !writes;
-      return release(object, object.all(), eventOf(writes));
-    }
-    const auto* const begin =
-        std::max<const std::byte*>(static_cast<const std::byte*>(range.address), object.address());
-    const auto* const end = std::min<const std::byte*>(
-        static_cast<const std::byte*>(range.address) + range.bytes, object.end());
-    if (end <= begin) {
-      return Step::kDone;
-    }
-    return release(object, object.covering(begin, static_cast<std::size_t>(end - begin)),
-                   eventOf(range.write));
+  const auto ready = [&, queueWaits = true](bool* waited) mutable {
+    return readyForWork(lock, stream, !ranges.empty(), queueWaits, waited);
   };
   GMAC_TRY(releaseUsed(
       lock, ready,
@@ -596,7 +607,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
           Object& object = *next;
           ++next;
           for (const coherence::DeviceRange& range : ranges) {
-            auto step = releaseIn(object, range, release);
+            auto step = releaseForWork(object, stream, range, submission, release);
             if (!step.ok() || *step == Step::kRetry) {
               return step;
             }

@@ -154,6 +154,12 @@ class Launches {
                               Away* away, bool& awaited, Release release);
   void noteCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
                 accel::Ticket ticket);
+  Status readyForWork(Lock& lock, accel::NativeStream stream, bool uses, bool& queueWaits,
+                      bool* waited);
+  template <typename Release>
+  Result<Step> releaseForWork(Object& object, accel::NativeStream stream,
+                              const coherence::DeviceRange& range, Submission& submission,
+                              Release release);
   Status waitForOtherDevices(Lock& lock, std::span<const coherence::DeviceRange> ranges,
                              bool* waited);
 
