@@ -71,6 +71,10 @@ std::size_t currentPrefix(const void* address, std::size_t bytes, Current* curre
 }
 
 bool internal::touchesShared(const void* address, std::size_t bytes) noexcept {
+  // What the runtime hands to the system is its own, and its thread may have the lock already.
+  if (port().worksHere()) {
+    return false;
+  }
   const Place place = placeOf(address, bytes);
   return place.current != Current::kNotShared ||
          (place.end - reinterpret_cast<std::uintptr_t>(address) < bytes &&

@@ -47,11 +47,13 @@ class Blocks final : public Port {
     return true;
   }
   bool inChildOfFork() const noexcept override { return inChild; }
+  bool worksHere() const noexcept override { return works; }
 
   int asked = 0;
   int askedWhetherShared = 0;
   bool mayBeRemembered = true;
   bool inChild = false;
+  bool works = false;
 
  private:
   std::uintptr_t addressOf(std::size_t block) const {
@@ -72,6 +74,20 @@ class RecentPlaces : public ::testing::Test {
   Blocks blocks_;
   std::size_t length_ = 0;
 };
+
+// A thread of the runtime's own may have the lock that the answer takes.
+TEST_F(RecentPlaces, AreNotAskedForByTheRuntime) {
+  blocks_.set(1, Current::kCpu);
+  EXPECT_TRUE(touchesShared(blocks_.memory() + kBlock, 1));
+  const int asked = blocks_.asked;
+  blocks_.set(1, Current::kAccelerator);
+  blocks_.works = true;
+  EXPECT_FALSE(touchesShared(blocks_.memory() + kBlock, 1));
+  EXPECT_EQ(blocks_.asked, asked);
+  blocks_.works = false;
+  EXPECT_TRUE(touchesShared(blocks_.memory() + kBlock, 1));
+  EXPECT_EQ(blocks_.asked, asked + 1);
+}
 
 TEST_F(RecentPlaces, AreAskedForOnce) {
   blocks_.set(1, Current::kCpu);

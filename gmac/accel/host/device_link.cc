@@ -22,6 +22,7 @@
 #include "gmac/accel/host/device_process.h"
 #include "gmac/accel/host/spawn.h"
 #include "gmac/base/memory_limit.h"
+#include "gmac/base/own_system_call.h"
 #include "gmac/base/round_up.h"
 
 namespace gmac::accel::host {
@@ -176,7 +177,8 @@ bool DeviceLink::lost() noexcept {
     // A hang-up is told without being asked for.
     pollfd watched =
         devicePidfd_ ? pollfd{devicePidfd_.get(), POLLIN, 0} : pollfd{socket_.get(), 0, 0};
-    if (poll(&watched, 1, 0) <= 0) {
+    // (It is asked under locks, and the program's polls are looked at for shared memory.)
+    if (ownSystemCall(SYS_poll, &watched, 1U, 0) <= 0) {
       return false;
     }
   }
