@@ -21,7 +21,7 @@ void Blocks::add(Object& object, const Object* before) {
     object.windowBytes = options_.windowBytes;
     object.windows = WindowPolicy(&firstWindows_);
   }
-  object.openPages = WindowPolicy(&firstPages_);
+  object.pagePolicy = WindowPolicy(&firstPages_);
   if (options_.opensNeighbours) {
     object.denseUse = DenseUse(object.bytes(), object.blockBytes);
   }
@@ -116,9 +116,9 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
     object.windows.outgrown(index);
   }
   if (block.page != 0 && before == State::kInvalid) {
-    object.openPages.opened(index);
+    object.pagePolicy.opened(index);
   } else if (block.page != 0 && next == State::kInvalid) {
-    object.openPages.wasEnough(index);
+    object.pagePolicy.wasEnough(index);
   }
   if (before == State::kInvalid) {
     object.copiedBack.drop(object.bytesOf(index));
@@ -164,7 +164,7 @@ void Blocks::setOpen(Object& object, BlockRange range) {
   } else if (!object.open.empty() && range.empty()) {
     open_.erase(open_.iterator_to(object));
     object.windows.closed();
-    object.openPages.closed();
+    object.pagePolicy.closed();
     if (object.isZeroCopy()) {
       object.zeroCopy.closed();
     }
@@ -212,7 +212,7 @@ bool Blocks::opensPage(const Object& object, BlockIndex index, ByteRange opened)
   constexpr std::size_t kLeastPages = 8;  // of fewer there is little to save
   return options_.opensPages && !object.isZeroCopy() &&
          opened.length() >= kLeastPages * os::pageBytes() &&
-         opened.length() <= DenseUse::kPieceBytes && object.openPages.wants(index) &&
+         opened.length() <= DenseUse::kPieceBytes && object.pagePolicy.wants(index) &&
          mappings_.allowsOrFew(MappingUse::kOfAChange);
 }
 
@@ -240,7 +240,7 @@ void Blocks::setPage(Object& object, BlockRange range, std::uint8_t page) {
       continue;
     }
     if (object[i].page != 0 && object[i].state != State::kInvalid) {
-      object.openPages.outgrown(i);
+      object.pagePolicy.outgrown(i);
     }
     const std::size_t edges = object.edgesAt(i);
     object.writable(i).page = page;

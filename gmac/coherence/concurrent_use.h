@@ -29,8 +29,8 @@
 //    come for as many as there are. As a check takes longer than a few short kernels, there is one
 //    in kLeastBetween calls at most, which doubles, up to kMostBetween, with each that the CPU has
 //    come for; but after one for which it has not, there is one at each call until it comes, and
-//    all this starts anew. An object that the program copies from
-//    or to is closed once in kLeastInterval copies, too.
+//    all this starts anew. An object that the program copies from or to is closed once in
+//    kLeastInterval copies, too.
 //
 // The bound: an object that the CPU comes for no longer costs kernels what they lose by one copy,
 // less than half of their rounds, for at most as many calls as it has gained in, or kMostBetween

@@ -207,7 +207,7 @@ class Object : public DeviceUses,
     return {begin, std::min(begin + os::pageBytes(), current.end)};
   }
   ByteRange openOf(BlockIndex index) const { return openIn(index, (*this)[index].state); }
-  WindowPolicy openPages;  // of which blocks one page is opened
+  WindowPolicy pagePolicy;  // of which blocks one page is opened
 
   // Visits the dirty bytes in order: those that are current on the CPU alone.
   template <typename Visit>

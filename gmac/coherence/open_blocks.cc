@@ -435,7 +435,7 @@ bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
       page = pageToOpen(object, index, opened, bytes);
     }
     if (page == 0) {
-      object.openPages.openedWhole(around.end - around.begin > 1 ? around : range, index);
+      object.pagePolicy.openedWhole(around.end - around.begin > 1 ? around : range, index);
     }
     object.readBack.fetched(index, opened, object.isZeroCopy() || copiedAhead(object, opened));
     comes(object, bytes.begin);

@@ -138,7 +138,7 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
   object.readRuns = {};
   object.denseUse = {};
   object.windows.restart();
-  object.openPages.restart();
+  object.pagePolicy.restart();
   object.split.joined();
   object.readBack.forget();
   object.copiedBack.dropAll();
@@ -177,7 +177,7 @@ bool Blocks::regroup(Object& object, std::size_t blockBytes) {
   object.blockCount = count;
   object.zeroSince.reset();
   object.readRuns = {};
-  object.openPages.restart();
+  object.pagePolicy.restart();
   object.readBack.forget();
   object.copiedBack.dropAll();
   mappings_.noteEdges(object, 0);
