@@ -468,6 +468,22 @@ TEST_P(Spills, SmallObjectsFitToo) {
   }
 }
 
+// Another thread that frees an object has it cleared, in the queue of kernels.
+TEST_P(Spills, AnObjectMayBeClearedMeanwhile) {
+  ManagerUnderTest machine(small(GetParam()));
+  const std::vector<std::byte*> objects = fill(machine, 2);
+  machine.fake().onMove([&] {
+    const auto device =
+        static_cast<accel::DeviceAddress>(reinterpret_cast<std::uintptr_t>(objects[1]));
+    EXPECT_TRUE(machine.fake().fill(device, std::byte{0}, kBytes).ok());
+  });
+  ASSERT_TRUE(machine.manager().makeRoom());
+  machine.fake().onMove({});
+  EXPECT_TRUE(machine.fake().waitForAll().ok());
+  EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[0])));
+  expectAll(objects[0], 1);
+}
+
 // Whether the CPU uses an object while it moves, frees it, or calls kernels on it: nothing is lost.
 TEST_P(Spills, OtherThreadsGoOnMeanwhile) {
   ManagerUnderTest machine(small(GetParam()));

@@ -264,12 +264,13 @@ void FakeAccelerator::complainOfUsers(const char* what, std::uintptr_t device, s
   }
 }
 
-// A kernel may use what no argument names.
+// A kernel may use what no argument names; a copy or a fill uses what it names, and nothing else.
 void FakeAccelerator::complainOfKernels(const char* what, std::uintptr_t device,
                                         std::size_t bytes) {
-  if (!queues_[kKernels].empty() ||
-      std::any_of(queues_.begin() + kFirstStream, queues_.end(),
-                  [](const auto& stream) { return !stream.empty(); })) {
+  const auto mayUseAll = [](const Work& work) { return work.bytes == 0; };
+  if (std::any_of(queues_.begin() + kKernels, queues_.end(), [&](const auto& queue) {
+        return std::any_of(queue.begin(), queue.end(), mayUseAll);
+      })) {
     complain(fmt::format("{} of {:#x}, {} bytes: kernels may use it", what, device, bytes));
   }
 }

@@ -26,13 +26,12 @@ constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr std::size_t kGranule = std::size_t{2} << 20;  // in which memory may be shared
 constexpr int kRounds = 200;
 
-// A stack in the granule of an object; MAP_FAILED: there is no room.
-void* mapBeside(const unsigned char* object) {
-  const auto granule = reinterpret_cast<std::uintptr_t>(object) / kGranule * kGranule;
-  for (std::size_t at = 0; at + kStackBytes <= kGranule; at += kBytes) {
-    void* const stack =
-        mmap(reinterpret_cast<void*>(granule + at), kStackBytes, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+// A stack in the granule of an object, below it; MAP_FAILED: there is no room.
+void* mapBelow(const unsigned char* object) {
+  const auto end = reinterpret_cast<std::uintptr_t>(object);
+  for (std::uintptr_t at = end / kGranule * kGranule; at + kStackBytes <= end; at += kBytes) {
+    void* const stack = mmap(reinterpret_cast<void*>(at), kStackBytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (stack != MAP_FAILED) {
       return stack;
     }
@@ -64,21 +63,25 @@ TEST(AStackBesideObjects, IsNoSharedMemory) {
   Fill fill(gmac::testing::hostOnly("fill", gmac::testing::fillOnHost));
   Work work;
   work.fill = &fill;
-  // The stack comes to lie between objects, and in a granule with one of them.
+  // One object lies above the stack, in its granule, and one below: the system gives lower and
+  // lower addresses once the gaps between what is mapped are full.
   void* stack = MAP_FAILED;
-  std::vector<unsigned char*> objects = {static_cast<unsigned char*>(adsmAlloc(kBytes)),
-                                         static_cast<unsigned char*>(adsmSafeAlloc(2 * kGranule))};
-  ASSERT_NE(objects.front(), nullptr) << adsmLastErrorString();
-  ASSERT_NE(objects.back(), nullptr) << adsmLastErrorString();
+  std::vector<unsigned char*> objects;
+  const auto allocate = [&](std::size_t bytes) {
+    objects.push_back(static_cast<unsigned char*>(adsmSafeAlloc(bytes)));
+    return objects.back() != nullptr;
+  };
   while (stack == MAP_FAILED && objects.size() < 64) {
-    objects.push_back(static_cast<unsigned char*>(adsmSafeAlloc(kBytes)));
-    ASSERT_NE(objects.back(), nullptr) << adsmLastErrorString();
-    stack = mapBeside(objects.back());
+    ASSERT_TRUE(allocate(kBytes)) << adsmLastErrorString();
+    work.object = objects.back();
+    stack = mapBelow(work.object);
   }
   ASSERT_NE(stack, MAP_FAILED) << "no room beside " << objects.size() << " objects";
-  work.object = objects.back();
-  ASSERT_LT(*std::min_element(objects.begin(), objects.end()), stack);
-  ASSERT_GT(*std::max_element(objects.begin(), objects.end()), stack);
+  const auto liesBelow = [&](const unsigned char* object) { return object < stack; };
+  while (std::none_of(objects.begin(), objects.end(), liesBelow)) {
+    ASSERT_LT(objects.size(), 256U) << "no object lies below " << stack;
+    ASSERT_TRUE(allocate(2 * kGranule)) << adsmLastErrorString();
+  }
   work.onDevice = static_cast<unsigned char*>(adsmSafe(work.object));
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
