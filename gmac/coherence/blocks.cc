@@ -21,7 +21,7 @@ void Blocks::add(Object& object, const Object* before) {
     object.windowBytes = options_.windowBytes;
     object.windows = WindowPolicy(&firstWindows_);
   }
-  object.pagePolicy = WindowPolicy(&firstPages_);
+  object.pagePolicy = WindowPolicy(&firstPages_, 2);
   if (options_.opensNeighbours) {
     object.denseUse = DenseUse(object.bytes(), object.blockBytes);
   }
@@ -245,13 +245,6 @@ void Blocks::setPage(Object& object, BlockRange range, std::uint8_t page) {
     const std::size_t edges = object.edgesAt(i);
     object.writable(i).page = page;
     mappings_.noteEdges(object, object.edges - edges + object.edgesAt(i));
-  }
-}
-
-// An access to bytes that the CPU has: if the page that is open is not enough, all are to be.
-void Blocks::widen(Object& object, BlockIndex index, ByteRange bytes) {
-  if (object[index].state != State::kInvalid && !object.openOf(index).contains(bytes)) {
-    setPage(object, {index, index + 1}, 0);
   }
 }
 

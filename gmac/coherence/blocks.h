@@ -83,9 +83,9 @@ class Blocks {
   // Opens the bytes that were copied back ahead (Object::copiedBack), if the copy is complete and
   // still valid. May let the lock go. A hint: after a failure the access does the work.
   void openCopiedBack(Lock& lock, Object& object);
-  // From now on open() opens the whole of an Invalid block instead of a window of it, which takes
-  // fewer mappings. False: it would have opened the whole anyway.
-  bool refuseWindow(Object& object, ByteRange bytes, Intent intent);
+  // From now on open() opens the whole of an Invalid block instead of a window or a page of it,
+  // which takes fewer mappings. False: it would have opened the whole anyway.
+  bool refusePart(Object& object, ByteRange bytes, Intent intent);
   // Whether the CPU gets only a window of an Invalid block for those bytes, if the protocol opens
   // any.
   bool wantsWindow(const Object& object, ByteRange bytes);
@@ -123,7 +123,7 @@ class Blocks {
   Status close(Lock& lock, Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
   // The same for the blocks that are open in part, as if a call wrote them. No block of the object
   // is in transit or held.
-  Status closeWindows(Lock& lock, Object& object);
+  Status closeParts(Lock& lock, Object& object);
   // Gives blocks to the accelerator whose bytes it overwrites, without a flush: `work()` queues
   // that. `covers(block)`: every byte of it is overwritten; else what the CPU has of it is not
   // newer.
@@ -252,7 +252,6 @@ class Blocks {
                           ByteRange bytes) const;
   void setWindow(Object& object, BlockIndex index, std::size_t offset);
   void setPage(Object& object, BlockRange range, std::uint8_t page);
-  void widen(Object& object, BlockIndex index, ByteRange bytes);
   // Notes the outcome of a change of an object's protections, and returns it.
   Status protectionChanged(Lock& lock, Object& object, ByteRange bytes, os::Access access,
                            Status status);

@@ -156,15 +156,16 @@ void Blocks::overwritten(Object& object, BlockIndex index, bool covered) {
   setState(object, index, protocol_.on(block.state, Event::kCall).next);
 }
 
-// The accelerator's copy is the only one that is current outside the windows.
-Status Blocks::closeWindows(Lock& lock, Object& object) {
+// What is open in part takes mappings of its own. (The accelerator's copy is the only one that is
+// current outside the windows.)
+Status Blocks::closeParts(Lock& lock, Object& object) {
   accel::Ticket stillOpen;
   for (BlockIndex i = object.open.begin; i < object.open.end;) {
     if (object.groupClosed(i) || !object.made(i)) {
       i = object.groupEnd(i);
       continue;
     }
-    if (isPart(object[i].state)) {
+    if (object[i].openInPart()) {
       GMAC_TRY(close(lock, object, {i, i + 1}, Event::kCall, &stillOpen));
     }
     i = i + 1;

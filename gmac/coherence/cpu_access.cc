@@ -26,8 +26,8 @@ Result<Step> CpuAccess::open(Lock& lock, Object& object, ByteRange bytes, Intent
   }
   auto step = blocks_.open(lock, object, bytes, intent);
   if (!step.ok() && lock.outOfMappings(step.status())) {
-    // The whole block takes fewer than its window.
-    if (blocks_.refuseWindow(object, bytes, intent)) {
+    // The whole block takes fewer than a part of it.
+    if (blocks_.refusePart(object, bytes, intent)) {
       return Step::kRetry;
     }
     return coarsening_.retry(lock, step.status());
@@ -245,7 +245,7 @@ bool CpuAccess::lend(const void* address, std::size_t bytes, coherence::Loan* lo
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
     const ByteRange part{std::max(begin, object->offsetOf(i)),
                          std::min(begin + bytes, object->offsetOf(i + 1))};
-    if (!object->usable(part, Intent::kRead)) {
+    if (!object->has(part)) {
       return false;
     }
   }

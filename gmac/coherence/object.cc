@@ -37,15 +37,17 @@ const std::byte* Object::firstInvalid(const std::byte* first, const std::byte* l
   return last;
 }
 
+bool Object::has(ByteRange bytes) const {
+  const BlockIndex index{bytes.begin / blockBytes};
+  return (*this)[index].settled() && !protectionStale_ && currentOf(index).contains(bytes) &&
+         (mirror->readableBeforeInstall() || pagesReady(bytes.begin, bytes.length()));
+}
+
 bool Object::usable(ByteRange bytes, Intent intent) const {
   const BlockIndex index{bytes.begin / blockBytes};
-  const Block& block = (*this)[index];
-  if (!block.settled() || protectionStale_) {
-    return false;
-  }
-  const bool write = intent == Intent::kWrite;
-  return openOf(index).contains(bytes) && (!write || isDirty(block.state)) &&
-         ((!write && mirror->readableBeforeInstall()) || pagesReady(bytes.begin, bytes.length()));
+  return has(bytes) && openOf(index).contains(bytes) &&
+         (intent == Intent::kRead ||
+          (isDirty((*this)[index].state) && pagesReady(bytes.begin, bytes.length())));
 }
 
 }  // namespace gmac

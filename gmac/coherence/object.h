@@ -243,6 +243,8 @@ class Object : public DeviceUses,
     return newest;
   }
 
+  // Whether the CPU's memory has bytes of one block, open or not.
+  bool has(ByteRange bytes) const;
   // Whether the CPU can use bytes of one block without a fault. Faults, holds, bulk operations and
   // the walker all ask here. A block may have several chunks, which are populated one by one: some
   // of its bytes may be usable while the block is not.

@@ -371,14 +371,21 @@ Event Blocks::eventOf(const Object& object, ByteRange bytes, Intent intent) {
               : (write ? Event::kWrite : Event::kRead);
 }
 
-bool Blocks::refuseWindow(Object& object, ByteRange bytes, Intent intent) {
+bool Blocks::refusePart(Object& object, ByteRange bytes, Intent intent) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
   const Event event = eventOf(object, bytes, intent);
-  if (object[BlockIndex{bytes.begin / object.blockBytes}].state != State::kInvalid ||
-      (event != Event::kReadPart && event != Event::kWritePart)) {
+  if (object[index].state != State::kInvalid) {
     return false;
   }
-  object.windows.refused();
-  return true;
+  if (event == Event::kReadPart || event == Event::kWritePart) {
+    object.windows.refused();
+    return true;
+  }
+  if (options_.opensPages && object.pagePolicy.wants(index)) {
+    object.pagePolicy.refused();
+    return true;
+  }
+  return false;
 }
 
 // The bytes must be fetched before they are opened. (Inlined, as it waits for kernels, and tells of
@@ -516,15 +523,14 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
       return step;
     }
   }
-  if (block.state != transition.next && lock.callsWait()) {
+  const bool suffices = object.openOf(index).contains(bytes);
+  if ((block.state != transition.next || !suffices) && lock.callsWait()) {
     lock.waitForChange();
     return Step::kRetry;
   }
   // (From here on the lock is not let go before the pages are open, or the block is in transit.)
-  widen(object, index, bytes);
-  if (block.state == transition.next) {
-    // Another thread has been faster, or a failure has left the protection stricter than the state;
-    // or more pages are to be open.
+  if (block.state == transition.next && suffices) {
+    // Another thread has been faster, or a failure has left the protection stricter than the state.
     GMAC_TRY(protectAs(lock, object, index, transition.next));
     return Step::kDone;
   }
@@ -533,8 +539,8 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
     object.split.dirties(of.number(), of.firstDirty);
     noteSplit(object);
   }
-  GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next,
-                     block.state != State::kInvalid ? block.page : 0));
+  // If the page that is open is not enough, all are to be.
+  GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next, suffices ? block.page : 0));
   return Step::kOpened;
 }
 
@@ -547,6 +553,7 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
   if (isDirty(next)) {
     object.zeroCopy.opensInOrder();  // it has waited for readers, too
   }
+  const std::uint8_t before = object[range.begin].page;
   setPage(object, range, page);
   const ByteRange pages = openIn(object, range, next);
   step(object, range, TransitStep::kOpen);
@@ -554,6 +561,9 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
     const FreeForWork free(lock);
     return object.mirror->protect(pages.begin, pages.length(), accessOf(next));
   }();
+  if (!changed.ok() && range.end - range.begin == 1) {
+    setPage(object, range, before);
+  }
   Status status = protectionChanged(lock, object, pages, accessOf(next), changed);
   if (status.ok()) {
     for (BlockIndex i = range.begin; i < range.end; i = i + 1) {

@@ -14,17 +14,19 @@
 //    kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is one less.
 //  - Where other processes use the device, now and then a kernel begins a time slice later. A call
 //    that gave up then would close, and accesses open again, what is open, for nothing. So it may
-//    wait for `slice` more, after 2^m trials in a row in which all waits were prompt, where m
-//    counts the times that a call did so and the next wait was not, less those that it was.
+//    wait for `slice` more. That is right where the kernel ends meanwhile and the program waits at
+//    once. A slice is paid for by kRoundsOfASlice << m prompt rounds before it, where m counts the
+//    slices that were in vain less those that were right; a right one costs nothing.
 //
 // The bound: a miss costs what the program would have done while that kernel ran, for as long as
 // calls may wait at most: a small multiple of what its rounds take. There are at most kMostMissed
 // misses in kTrialRounds rounds, or one more before calls cease to wait, and the n-th such end
-// comes after at least `leastRounds` << n rounds that were faster for it. A miss costs a `slice`
-// more no sooner than kTrialRounds << m rounds after the m-th time.
+// comes after at least `leastRounds` << n rounds that were faster for it. The slices in vain are at
+// most one for kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where none is right.
 #ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
 #define GMAC_COHERENCE_PROMPT_WAITS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -44,6 +46,7 @@ class PromptWaits {
   static constexpr std::uint32_t kMostMissed = 4;
   static constexpr std::uint32_t kForgivingTrials = 32;
   static constexpr std::uint32_t kMostWrong = 20;
+  static constexpr std::uint32_t kRoundsOfASlice = 256;
 
   explicit PromptWaits(const Limits& limits) : limits_(limits) {}
 
@@ -51,7 +54,7 @@ class PromptWaits {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   void watch(bool on) {
     on_.store(on, std::memory_order_relaxed);
-    pending_ = false;
+    pending_ = spared_ = false;
     rounds_ = 0;
   }
 
@@ -81,13 +84,13 @@ class PromptWaits {
   void found(Nanoseconds now) { found_.store(now, std::memory_order_relaxed); }
   // How much longer a call may wait whose kernel still runs. And that it does so, if it may;
   // whether it may.
-  Nanoseconds spare() const { return clean_ >= std::uint64_t{1} << spoilt_ ? limits_.slice : 0; }
+  Nanoseconds spare() const { return saved_ >= price() ? limits_.slice : 0; }
   bool spares() { return spared_ = spare() != 0; }
-  // A call has waited as long as it may, and its kernel still runs. (Whether the program would have
-  // waited as well, its next wait says.)
-  void inVain() { countMiss(); }
+  // A call has waited as long as it may, and its kernel still runs.
+  void inVain() { missed(); }
 
  private:
+  std::uint32_t price() const { return kRoundsOfASlice << inVain_; }  // of a slice, in rounds
   void noteFound() {
     if (const Nanoseconds when = found_.exchange(0, std::memory_order_relaxed); when != 0) {
       waits(when);
@@ -95,14 +98,16 @@ class PromptWaits {
   }
   void wasPrompt() {
     ++rounds_;
-    spoilt_ -= std::exchange(spared_, false) && spoilt_ > 0 ? 1 : 0;
+    inVain_ -= std::exchange(spared_, false) && inVain_ > 0 ? 1 : 0;
     if (!may_) {
       if (rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
         may_ = true;
         rounds_ = missed_ = trials_ = 0;
       }
-    } else if (rounds_ + missed_ >= kTrialRounds) {
-      ++clean_;
+      return;
+    }
+    saved_ = std::min(saved_ + 1, price());
+    if (rounds_ + missed_ >= kTrialRounds) {
       rounds_ = missed_ = 0;
       if (++trials_ == kForgivingTrials) {
         trials_ = 0;
@@ -111,11 +116,10 @@ class PromptWaits {
     }
   }
   void missed() {
-    spoilt_ += std::exchange(spared_, false) && spoilt_ < kMostWrong ? 1 : 0;
-    clean_ = 0;
-    countMiss();
-  }
-  void countMiss() {
+    if (std::exchange(spared_, false)) {
+      saved_ = 0;
+      inVain_ += inVain_ < kMostWrong ? 1 : 0;
+    }
     if (!may_) {
       rounds_ = 0;
     } else if (++missed_ > kMostMissed) {
@@ -134,9 +138,11 @@ class PromptWaits {
   std::uint32_t trials_ = 0;
   std::uint32_t wrong_ = 0;
   bool may_ = false;
-  std::uint64_t clean_ = 0;   // trials in a row up to now in which all waits were prompt
-  std::uint32_t spoilt_ = 0;  // times that a call waited for longer and was missed, less the others
-  bool spared_ = false;       // the call that is pending has waited for longer
+  // Prompt rounds since the last slice in vain, while calls may wait. (The first slice comes after
+  // one trial.)
+  std::uint32_t saved_ = kRoundsOfASlice - kTrialRounds;
+  std::uint32_t inVain_ = 0;  // slices, less those that were right
+  bool spared_ = false;       // the call that is pending has waited for a slice
   bool pending_ = false;      // a call has returned, and nothing has waited since
 };
 

@@ -15,10 +15,10 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   // Closing the whole object never splits a mapping, and frees those that its blocks have taken.
   GMAC_TRY(protect(lock, object, object.all(), os::Access::kNone));
   object.protectionStale_ = true;
-  GMAC_TRY(closeWindows(lock, object));
-  object.blocks_.forEachWritable([&](const Block& block) {
-    setPage(object, {object.indexOf(block), object.indexOf(block) + 1}, 0);
-  });
+  // (Where a page alone was open, all of it is to be: no access has outgrown it.)
+  object.blocks_.forEachWritable([&](Block& block) { block.page = 0; });
+  mappings_.noteEdges(object, object.countEdges());
+  GMAC_TRY(closeParts(lock, object));
   const BlockRange parts = object.all();
   step(object, parts, TransitStep::kFetch);
   Status status = fetchForJoin(lock, object, factor);
@@ -122,7 +122,6 @@ void Blocks::joinStates(Object& object, std::size_t factor) {
       }
       block.state = State::kInvalid;
       block.flushed = 0;
-      block.page = 0;
     }
     Block& joined = object.blocks_.writable(group);
     joined.flushed = flushed;

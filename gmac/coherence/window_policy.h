@@ -33,7 +33,8 @@
 // In the same way objects learn whether one page is enough of what an access opens, where that is
 // 64 KiB or less: a window, or a small block. All of it is copied, but changing the protection of
 // sixteen pages takes three times as long as that of one, at each opening and each closing. A page
-// that the CPU outgrows has cost a fault, without a copy.
+// that the CPU outgrows has cost a fault, without a copy: about what two that were enough save. So
+// it takes two of them to earn a credit.
 #ifndef GMAC_COHERENCE_WINDOW_POLICY_H_
 #define GMAC_COHERENCE_WINDOW_POLICY_H_
 
@@ -74,10 +75,12 @@ class WindowPolicy {
   static constexpr std::uint32_t kMaxCredit = 256;
 
   WindowPolicy() = default;
-  // `first`: of all objects' first trials; outlives the policy.
-  explicit WindowPolicy(WindowTrials* first) : first_(first) {}
+  // `first`: of all objects' first trials; outlives the policy. `perCredit`: so many windows that
+  // were enough earn a credit.
+  explicit WindowPolicy(WindowTrials* first, std::uint32_t perCredit = 1)
+      : first_(first), perCredit_(perCredit) {}
   // Nothing is known any more: the object's blocks are others now.
-  void restart() { *this = WindowPolicy(first_); }
+  void restart() { *this = WindowPolicy(first_, perCredit_); }
 
   // Whether an access to an Invalid block, for which one window suffices, gets that alone.
   bool wants(BlockIndex index) const {
@@ -95,7 +98,9 @@ class WindowPolicy {
   }
   void wasEnough(BlockIndex index) {
     const bool wasTrial = endTrial(index, [](WindowTrials& trials) { trials.wasEnough(); });
-    credit_ = std::min(credit_ + (wasTrial ? 1 : 2), kMaxCredit);
+    ++enough_;
+    const std::uint32_t earned = enough_ % perCredit_ == 0 ? 1 : 0;
+    credit_ = std::min(credit_ + earned + (wasTrial ? 0 : 1), kMaxCredit);
   }
   void outgrown(BlockIndex index) {
     (void)endTrial(index, [](WindowTrials& trials) { trials.outgrown(); });
@@ -150,6 +155,8 @@ class WindowPolicy {
   WindowTrials* first_ = nullptr;
   bool known_ = false;  // the first trial has come out
   WindowTrials trials_;
+  std::uint32_t perCredit_ = 1;
+  std::uint32_t enough_ = 0;
   std::uint32_t credit_ = 0;
   std::optional<BlockIndex> trial_;  // the block whose window was opened without a credit
   std::array<BlockRange, 4> runs_;   // what was opened as a whole

@@ -229,6 +229,24 @@ TEST_F(OpenPages, NorDoesOneThatComesBackToOtherPagesOfAllBlocks) {
   }
 }
 
+// Windows that need one page in one round and two in the next.
+TEST_F(OpenPages, NorDoesOneThatNeedsAnotherPageEverySecondTime) {
+  start(pages(kWindow));
+  constexpr std::uint64_t kBlocks = kBytes / kWindow;
+  constexpr std::uint64_t kTurns = 20;
+  const std::uint64_t before = faults();
+  for (std::uint64_t turn = 0; turn < kTurns; ++turn) {
+    for (const bool two : {false, true}) {
+      bump(a_);
+      for (std::size_t block = 0; block < kBlocks; block += 2) {
+        (void)load(a_ + block * kWindow + kPage);
+        if (two) (void)load(a_ + block * kWindow + 9 * kPage);
+      }
+    }
+  }
+  EXPECT_LE(faults() - before, kTurns * (kBlocks + kBlocks / 4 + 2));
+}
+
 // Objects of which nothing is known take turns.
 TEST_F(OpenPages, NorDoesOneOfShortLivedObjects) {
   constexpr std::uint64_t kLives = 200;
@@ -362,6 +380,74 @@ TEST_F(OpenPages, AnOpeningThatFailsLeavesWhatWasOpen) {
   EXPECT_EQ(*page(4), pattern(offset(4)));
   bump(page(3));
   expectPattern({{offset(3), std::byte{10}}});
+}
+
+// ---- Mappings
+
+// Of a small object of one block there is nothing to join.
+TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftTheWholeIsOpened) {
+  std::byte* const object = machine_->allocate(kWindow);
+  fillWithPattern(object, kWindow);
+  machine_->call(read_, {object});
+  const std::uint64_t coarsenings = stats().coarsenings.value();
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  EXPECT_EQ(object[kPage], pattern(kPage));
+  EXPECT_FALSE(os::injectionArmed());
+  os::failNext(os::Call::kProtect, 0, 0);
+  EXPECT_EQ(accessAt(object), os::Access::kRead);
+  EXPECT_EQ(accessAt(object + kWindow - 1), os::Access::kRead);
+  EXPECT_EQ(stats().coarsenings.value(), coarsenings);
+  machine_->verify();
+  machine_->free(object);
+}
+
+TEST_F(OpenPages, MakeRoomForAnotherObject) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer has mappings of its own for each object";
+#endif
+  MachineSetup setup = pages();
+  setup.mappingLimit = 2000;
+  start(setup);
+  std::vector<std::byte*> objects;
+  for (int i = 0; i < 400; ++i) {
+    objects.push_back(
+        static_cast<std::byte*>(*manager().allocate(kWindow, accel::Placement::kSameAddress)));
+    *objects.back() = std::byte{1};
+  }
+  machine_->call(read_, {a_});
+  std::size_t open = 0;
+  for (std::byte* const object : objects) {
+    EXPECT_EQ(*object, std::byte{1});
+    open += accessAt(object + kWindow - 1) == os::Access::kNone ? 1 : 0;
+  }
+  EXPECT_GE(open, 250u);
+  for (int i = 0; i < 500; ++i) {
+    const auto made = manager().allocate(kWindow, accel::Placement::kSameAddress);
+    ASSERT_TRUE(made.ok()) << i << ": " << lastErrorText();
+  }
+  for (std::byte* const object : objects) {
+    EXPECT_EQ(*object, std::byte{1});
+  }
+  machine_->verify();
+}
+
+// ---- Loans
+
+// Another process reads the memory file, whatever of it is open here.
+TEST_F(OpenPages, AreLentWithAllThatTheCpuHas) {
+  std::byte* const object = machine_->allocate(kWindow);
+  fillWithPattern(object, kWindow);
+  machine_->call(read_, {object});
+  EXPECT_EQ(object[kPage], pattern(kPage));
+  EXPECT_EQ(accessAt(object), os::Access::kNone);
+  coherence::Loan loan{};
+  ASSERT_TRUE(manager().lend(object, kWindow, &loan));
+  machine_->verify();
+  EXPECT_EQ(static_cast<const std::byte*>(loan.view)[5 * kPage], pattern(5 * kPage));
+  EXPECT_EQ(object[5 * kPage], pattern(5 * kPage));
+  machine_->verify();
+  manager().giveBack(object, kWindow);
+  machine_->free(object);
 }
 
 }  // namespace

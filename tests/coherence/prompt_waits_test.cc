@@ -83,46 +83,69 @@ TEST_F(Program, CallsThatWaitedLongerForNothingDoSoEverMoreRarely) {
     policy_.waits(now_ += 190 * kUs);
   }
   EXPECT_GE(lost, 1);
-  EXPECT_LE(lost, 2) << "in " << 64 * kPeriods << " rounds";
+  EXPECT_LE(lost, 6) << "in " << 64 * kPeriods << " rounds";
 }
 
 TEST_F(Program, WhereTheyWereRightAgainTheyDoSoSooner) {
   roundsUntilTheyMay();
-  for (const int rounds : {32, 64, 128}) {
-    EXPECT_NEAR(roundsUntilSpare(), rounds, 32);
+  for (const int rounds : {32, 512, 1024}) {
+    EXPECT_EQ(roundsUntilSpare(), rounds);
     ASSERT_TRUE(longCall());
     policy_.waits(now_ += 190 * kUs);
   }
-  EXPECT_NEAR(roundsUntilSpare(), 256, 32);
+  EXPECT_EQ(roundsUntilSpare(), 2048);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(longCall());
     policy_.waits(now_ += kUs);
   }
   call();
   policy_.waits(now_ += 190 * kUs);  // a miss, but not of a call that waited longer
-  EXPECT_NEAR(roundsUntilSpare(), 32, 32);
+  EXPECT_NE(policy_.spare(), 0u);
+  ASSERT_TRUE(longCall());
+  policy_.waits(now_ += 190 * kUs);
+  EXPECT_EQ(roundsUntilSpare(), 512);
 }
 
-// The program's next wait says whether it would have waited as well.
-TEST_F(Program, ACallThatWaitedLongerInVainIsJudgedByTheNextWait) {
+// A call may wait for a slice in vain, whatever the program waits for next: that may be other work.
+TEST_F(Program, ThoseWhoseKernelsDoNotEndInASliceDoSoEverMoreRarely) {
   roundsUntilTheyMay();
-  const auto inVain = [this](std::uint64_t pause) {
-    ASSERT_TRUE(policy_.spares());
+  int lost = 0;
+  constexpr int kTurns = 4000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    (void)policy_.mayWait();
+    lost += policy_.spares() ? 1 : 0;
     policy_.inVain();
     policy_.returns(now_ += 200 * kUs);
-    policy_.waits(now_ += pause);
-  };
-  (void)roundsUntilSpare();
-  // Turns of 50 calls, of which the first waits for a time slice.
-  for (int turn = 0; turn < 20; ++turn) {
-    inVain(kUs);
-    for (int i = 0; i < 50; ++i) {
-      ASSERT_NE(policy_.spare(), 0u) << turn << ", " << i;
+    policy_.waits(now_ += kUs);
+    for (int i = 0; i < 7; ++i) {
       round();
     }
   }
-  inVain(190 * kUs);
-  EXPECT_NEAR(roundsUntilSpare(), 64, 32);
+  EXPECT_GE(lost, 1);
+  EXPECT_LE(lost, 7) << "in " << 8 * kTurns << " rounds";
+}
+
+// Turns of 50 calls beside another process, of which the first waits for a time slice: now and then
+// that is too long.
+TEST_F(Program, ASliceInVainNowAndThenIsMadeUpFor) {
+  roundsUntilTheyMay();
+  (void)roundsUntilSpare();
+  int waited = 0;
+  constexpr int kTurns = 1000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    (void)policy_.mayWait();
+    const bool spares = policy_.spares();
+    waited += spares ? 1 : 0;
+    if (turn % 10 == 0) {
+      policy_.inVain();
+    }
+    policy_.returns(now_ += 200 * kUs);
+    policy_.waits(now_ += kUs);
+    for (int i = 0; i < 50; ++i) {
+      round();
+    }
+  }
+  EXPECT_GE(waited, kTurns / 3);
 }
 
 TEST_F(Program, ALateWaitStartsOver) {

@@ -36,8 +36,10 @@ void Queue::close() noexcept {
   for (Slot& slot : slots_) {
     // (A submission that failed has taken the slot of one that is still to come.)
     raise(slot.complete, std::min(slot.sequence.load(std::memory_order_relaxed), newest));
-    Event const event = std::exchange(slot.event, nullptr);
-    if (event != nullptr && !lost) static_cast<void>(calls_.destroyEvent(event));
+    Event const event = slot.event.exchange(nullptr);
+    if (std::exchange(slot.ownsEvent, false) && !lost) {
+      static_cast<void>(calls_.destroyEvent(event));
+    }
   }
   if (ordered_) raise(completeThrough_, newest);
   Stream const stream = std::exchange(stream_, nullptr);
@@ -61,6 +63,27 @@ Status Queue::makeEvent(Slot& slot) {
   Result<Event> event = calls_.createEvent();
   if (!event.ok()) return event.status();
   slot.event = *event;
+  slot.ownsEvent = true;
+  return Status();
+}
+
+// The event of the oldest work there is, once that is complete. In a fault there is nobody who
+// could be told that the driver makes no event.
+Status Queue::takeEvent(Slot& slot) {
+  Slot* oldest = nullptr;
+  for (Slot& other : slots_) {
+    if (other.ownsEvent && (oldest == nullptr || other.sequence < oldest->sequence)) {
+      oldest = &other;
+    }
+  }
+  if (oldest == nullptr) return Status(adsmErrorSystem);
+  const std::uint64_t sequence = oldest->sequence.load(std::memory_order_relaxed);
+  if (sequence != 0 && !knownComplete(sequence)) {
+    GMAC_TRY(awaitEvent(calls_, oldest->event));
+    noteComplete(sequence);
+  }
+  slot.event = oldest->event.load();
+  slot.ownsEvent = std::exchange(oldest->ownsEvent, false);
   return Status();
 }
 
@@ -156,7 +179,9 @@ bool Queue::completeByChain(std::uint64_t sequence) noexcept {
 
 Status Queue::retire(std::uint64_t sequence) {
   Slot& slot = slotOf(sequence);
-  if (slot.event == nullptr) GMAC_TRY(makeEvent(slot));
+  if (!slot.ownsEvent) {
+    if (const Status made = makeEvent(slot); !made.ok() && !takeEvent(slot).ok()) return made;
+  }
   const std::uint64_t previous = slot.sequence.load(std::memory_order_relaxed);
   if (previous == sequence) return Status();  // an earlier submission took the slot and then failed
   // The device is asked seldom: with newer work of an ordered queue, all before it is complete.

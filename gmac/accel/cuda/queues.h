@@ -98,14 +98,18 @@ class Queue {
   // Whether the device has written all that it was to tell.
   bool allTold() const noexcept;
   // The event that stands for the work. Valid for ever, though it may by now stand for later work.
-  Event eventOf(std::uint64_t sequence) const noexcept { return slots_[sequence % kSlots].event; }
+  Event eventOf(std::uint64_t sequence) const noexcept {
+    return slots_[sequence % kSlots].event.load(std::memory_order_relaxed);
+  }
 
  private:
   // Most programs end, or begin, before more have been used: the others are made when they are.
   static constexpr std::uint64_t kFirstEvents = 128;
 
   struct Slot {
-    Event event = nullptr;
+    // Another slot has it where the driver makes no more; who looked before may still ask it.
+    std::atomic<Event> event{nullptr};
+    bool ownsEvent = false;                  // under mutex_
     std::atomic<std::uint64_t> sequence{0};  // the work that the event stands for
     std::atomic<std::uint64_t> complete{0};  // the newest work of this slot known to be complete
     std::uint64_t chain = 0;                 // works of one chain complete in order; under mutex_
@@ -113,6 +117,7 @@ class Queue {
 
   Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
   Status makeEvent(Slot& slot);
+  Status takeEvent(Slot& slot);
   void noteComplete(std::uint64_t sequence) noexcept;
   // Frees the slot of `sequence` of the work that used it last.
   Status retire(std::uint64_t sequence);

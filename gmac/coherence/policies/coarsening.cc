@@ -45,9 +45,9 @@ Result<Step> Coarsening::leaveMappings(Lock& lock, std::size_t more) {
     return Step::kDone;
   }
   nothingToJoinAt_.reset();
-  // Windows go first: their blocks are opened as a whole then.
+  // What is open in part goes first: those blocks are opened as a whole then.
   const std::size_t before = most->edges;
-  GMAC_TRY(blocks_.closeWindows(lock, *most));
+  GMAC_TRY(blocks_.closeParts(lock, *most));
   if (most->edges < before) {
     return Step::kRetry;
   }
@@ -67,7 +67,7 @@ Status Coarsening::leaveMappingsForObject(Lock& lock) {
     }
   }
   if (!mappings_.allows(more)) {
-    closeWindows(lock);
+    closeParts(lock);
   }
   if (mappings_.allows(more)) {
     return {};
@@ -139,12 +139,12 @@ Status Coarsening::join(Lock& lock, Object& object) {
   return {};
 }
 
-// Before an allocation fails for want of the mappings that windows take. What cannot be closed now
-// stays as it is.
-void Coarsening::closeWindows(Lock& lock) {
+// Before an allocation fails for want of the mappings that windows and pages take. What cannot be
+// closed now stays as it is.
+void Coarsening::closeParts(Lock& lock) {
   for (Object& object : index_.all()) {
     if (object.edges > 0 && !object.closing && !object.inTransit() && !object.held()) {
-      (void)blocks_.closeWindows(lock, object);
+      (void)blocks_.closeParts(lock, object);
     }
   }
 }
