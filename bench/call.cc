@@ -37,7 +37,7 @@ json nothingDirty(const json& parameters) {
 
   auto runtime = Runtime::get();
   check(runtime.status(), "start");
-  accel::Accelerator& accelerator = (*runtime)->manager().accelerator();
+  accel::Accelerator& accelerator = (*runtime)->memory().accelerator();
   auto loaded = accelerator.load(desc);
   check(loaded.status(), "load");
 

@@ -108,7 +108,7 @@ class Program {
     for (step_ = 0; step_ < mostSteps() && !::testing::Test::HasFailure(); ++step_) {
       step();
       if (step_ % 64 == 0) {
-        check(Runtime::started() == nullptr || Runtime::started()->manager().verify().ok(),
+        check(Runtime::started() == nullptr || Runtime::started()->memory().verify().ok(),
               "verify");
       }
     }
@@ -124,7 +124,7 @@ class Program {
       // (Now and then no other device has room in one piece.)
       EXPECT_LT(refused_, listed_ / 10);
     }
-    check(Runtime::started()->manager().verify().ok(), "verify");
+    check(Runtime::started()->memory().verify().ok(), "verify");
   }
 
  private:

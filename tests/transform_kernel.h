@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "gmac/api/adsm.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "tests/random_program_fatbin.h"
 
 namespace gmac::testing {

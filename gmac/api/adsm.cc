@@ -34,7 +34,7 @@ void* allocate(const char* function, size_t size, gmac::accel::Placement placeme
     if (!runtime.ok()) {
       return runtime.status();
     }
-    auto allocated = (*runtime)->manager().allocate(size, placement);
+    auto allocated = (*runtime)->memory().allocate(size, placement);
     if (!allocated.ok()) {
       return allocated.status();
     }
@@ -141,7 +141,7 @@ Status checkDescription(const adsmKernelDesc_t& desc) {
 }
 
 Status checkDevice(const char* function, Runtime& runtime, int device) {
-  const auto count = static_cast<int>(gmac::accel::deviceCount(runtime.manager().accelerator()));
+  const auto count = static_cast<int>(gmac::accel::deviceCount(runtime.memory().accelerator()));
   return device >= 0 && device < count
              ? Status()
              : fail(adsmErrorInvalidValue, "{}: device {}; allowed are 0 to {}", function, device,
@@ -181,7 +181,7 @@ void copyText(std::string_view text, char (&to)[size]) {
 
 bool positive(adsmDim_t dim) { return dim.x > 0 && dim.y > 0 && dim.z > 0; }
 
-// `submit(manager, kernel, shape, device)` makes the call, once its arguments are known to be good.
+// `submit(memory, kernel, shape, device)` makes the call, once its arguments are known to be good.
 // `device` NULL: none is named.
 template <typename Submit>
 Status checkedCall(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t block,
@@ -209,10 +209,10 @@ Status checkedCall(const char* function, adsmKernel_t handle, adsmDim_t grid, ad
   }
   const gmac::accel::LaunchShape shape{grid, block, sharedBytes};
   if (!device) {
-    return submit((*runtime)->manager(), &kernel, shape, std::optional<std::size_t>());
+    return submit((*runtime)->memory(), &kernel, shape, std::optional<std::size_t>());
   }
   GMAC_TRY(checkDevice(function, **runtime, *device));
-  return submit((*runtime)->manager(), &kernel, shape,
+  return submit((*runtime)->memory(), &kernel, shape,
                 std::optional<std::size_t>(static_cast<std::size_t>(*device)));
 }
 
@@ -220,9 +220,8 @@ Status call(const char* function, adsmKernel_t handle, adsmDim_t grid, adsmDim_t
             size_t sharedBytes, void** args, std::optional<std::span<const adsmUse_t>> uses,
             const int* device = nullptr) {
   return checkedCall(function, handle, grid, block, sharedBytes, args, device,
-                     [&](gmac::Manager& manager, adsmKernel_t kernel, const auto& shape, auto on) {
-                       return manager.call(kernel, shape, args, uses, on);
-                     });
+                     [&](gmac::CoherentMemory& memory, adsmKernel_t kernel, const auto& shape,
+                         auto on) { return memory.call(kernel, shape, args, uses, on); });
 }
 
 }  // namespace
@@ -244,7 +243,7 @@ void* adsmAllocStriped(size_t size, int deviceCount, const int* devices) {
     if (!runtime.ok()) {
       return runtime.status();
     }
-    const gmac::accel::Accelerator& accelerator = (*runtime)->manager().accelerator();
+    const gmac::accel::Accelerator& accelerator = (*runtime)->memory().accelerator();
     const auto all = static_cast<int>(gmac::accel::deviceCount(accelerator));
     if (deviceCount < 0 || deviceCount > all || (deviceCount == 0 && devices != nullptr)) {
       return fail(adsmErrorInvalidValue,
@@ -264,7 +263,7 @@ void* adsmAllocStriped(size_t size, int deviceCount, const int* devices) {
       }
       list.push_back(static_cast<std::size_t>(device));
     }
-    auto allocated = (*runtime)->manager().allocateStriped(size, list);
+    auto allocated = (*runtime)->memory().allocateStriped(size, list);
     if (!allocated.ok()) {
       return allocated.status();
     }
@@ -285,7 +284,7 @@ void* adsmSafe(const void* address) {
     if (runtime == nullptr) {
       return fail(adsmErrorInvalidPointer, "adsmSafe({}): nothing is allocated yet", address);
     }
-    auto found = runtime->manager().deviceAddress(address);
+    auto found = runtime->memory().deviceAddress(address);
     if (!found.ok()) {
       return found.status();
     }
@@ -304,7 +303,7 @@ adsmError_t adsmFree(void* address) {
     if (runtime == nullptr) {
       return fail(adsmErrorInvalidPointer, "adsmFree({}): nothing is allocated yet", address);
     }
-    return runtime->manager().free(address);
+    return runtime->memory().free(address);
   });
 }
 
@@ -346,7 +345,7 @@ adsmError_t adsmKernelDestroy(adsmKernel_t kernel) {
       return noKernel("adsmKernelDestroy", kernel);
     }
     Runtime* const runtime = Runtime::started();
-    return runtime != nullptr ? runtime->manager().forget(taken->get()) : Status();
+    return runtime != nullptr ? runtime->memory().forget(taken->get()) : Status();
   });
 }
 
@@ -374,7 +373,7 @@ adsmError_t adsmSetConstant(adsmKernel_t kernel, const char* name, const void* d
       if (!runtime.ok()) {
         return runtime.status();
       }
-      return (*runtime)->manager().setConstant(&known, constant, data, size);
+      return (*runtime)->memory().setConstant(&known, constant, data, size);
     }
     return fail(adsmErrorInvalidValue, "adsmSetConstant({}): it has no constant named {}",
                 known.name, name);
@@ -413,7 +412,7 @@ adsmError_t adsmBind(const void* object, adsmKernel_t kernel, adsmAccess_t acces
     if (!runtime.ok()) {
       return runtime.status();
     }
-    return (*runtime)->manager().bind(object, found->get(), access);
+    return (*runtime)->memory().bind(object, found->get(), access);
   });
 }
 
@@ -440,12 +439,13 @@ adsmError_t adsmCallRanges(int device, adsmKernel_t kernel, adsmDim_t grid, adsm
                   "adsmCallRanges: uses is {}, count is {}; allowed are 0 to {}",
                   static_cast<const void*>(uses), count, uses == nullptr ? 0 : kMaxUses);
     }
-    return checkedCall("adsmCallRanges", kernel, grid, block, sharedBytes, args,
-                       device == ADSM_ANY_DEVICE ? nullptr : &device,
-                       [&](gmac::Manager& manager, adsmKernel_t known, const auto& shape, auto on) {
-                         return manager.callRanges(
-                             known, shape, args, std::span<const adsmRangeUse_t>(uses, count), on);
-                       });
+    return checkedCall(
+        "adsmCallRanges", kernel, grid, block, sharedBytes, args,
+        device == ADSM_ANY_DEVICE ? nullptr : &device,
+        [&](gmac::CoherentMemory& memory, adsmKernel_t known, const auto& shape, auto on) {
+          return memory.callRanges(known, shape, args, std::span<const adsmRangeUse_t>(uses, count),
+                                   on);
+        });
   });
 }
 
@@ -458,7 +458,7 @@ adsmError_t adsmDeviceCount(int* count) {
     if (!runtime.ok()) {
       return runtime.status();
     }
-    *count = static_cast<int>(gmac::accel::deviceCount((*runtime)->manager().accelerator()));
+    *count = static_cast<int>(gmac::accel::deviceCount((*runtime)->memory().accelerator()));
     return {};
   });
 }
@@ -474,7 +474,7 @@ adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info) {
     }
     GMAC_TRY(checkDevice("adsmDeviceInfo", **runtime, device));
     const auto described =
-        describe((*runtime)->manager().accelerator(), static_cast<std::size_t>(device));
+        describe((*runtime)->memory().accelerator(), static_cast<std::size_t>(device));
     if (!described.ok()) {
       return described.status();
     }
@@ -483,7 +483,7 @@ adsmError_t adsmDeviceInfo(int device, adsmDeviceInfo_t* info) {
     info->memoryBytes = described->memory.total;
     info->freeBytes = described->memory.free;
     copyText(described->bus, info->bus);
-    info->peers = peersOf((*runtime)->manager().accelerator(), static_cast<unsigned>(device));
+    info->peers = peersOf((*runtime)->memory().accelerator(), static_cast<unsigned>(device));
     return {};
   });
 }
@@ -495,14 +495,14 @@ adsmError_t adsmMigrate(const void* address, size_t bytes, int device) {
       return fail(adsmErrorInvalidPointer, "adsmMigrate({}): nothing is allocated yet", address);
     }
     GMAC_TRY(checkDevice("adsmMigrate", *runtime, device));
-    return runtime->manager().migrate(address, bytes, static_cast<std::size_t>(device));
+    return runtime->memory().migrate(address, bytes, static_cast<std::size_t>(device));
   });
 }
 
 adsmError_t adsmSync(void) {
   return guarded("adsmSync", []() -> Status {
     Runtime* runtime = Runtime::started();
-    return runtime != nullptr ? runtime->manager().sync() : Status();
+    return runtime != nullptr ? runtime->memory().sync() : Status();
   });
 }
 

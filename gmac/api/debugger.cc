@@ -6,6 +6,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/base/api_call.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/session/runtime.h"
 
 // Waits for all kernels and makes every object current on the CPU, where debuggers and core dumps
@@ -16,15 +17,15 @@ extern "C" ADSM_API adsmError_t gmacFetchAll() {
     if (runtime == nullptr) {
       return {};
     }
-    gmac::Manager& manager = runtime->manager();
-    GMAC_TRY(manager.sync());
+    GMAC_TRY(runtime->memory().sync());
+    gmac::coherence::MemoryPort& memory = runtime->memory().memory();
     for (std::uintptr_t position = 0, length = 0; position < UINTPTR_MAX; position += length) {
       const auto* const address = reinterpret_cast<const void*>(position);
       bool shared = false;
-      length = manager.sharedPrefix(address, UINTPTR_MAX - position, &shared);
+      length = memory.sharedPrefix(address, UINTPTR_MAX - position, &shared);
       if (shared) {
-        GMAC_TRY(manager.hold(address, length, false));
-        manager.unhold(address, length);
+        GMAC_TRY(memory.hold(address, length, false));
+        memory.unhold(address, length);
       }
     }
     return {};

@@ -12,10 +12,11 @@
 #include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/moved_pages.h"
 #include "gmac/coherence/policies/coarsening.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/shared_ranges.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac {

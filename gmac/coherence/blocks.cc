@@ -11,6 +11,7 @@
 
 #include "gmac/base/log.h"
 #include "gmac/coherence/ledger.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/protocols/describe.h"
 

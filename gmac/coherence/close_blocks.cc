@@ -5,6 +5,7 @@
 #include <array>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/trace.h"
 
 namespace gmac {

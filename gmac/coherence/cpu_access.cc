@@ -14,6 +14,7 @@
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/listing_policy.h"
 #include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

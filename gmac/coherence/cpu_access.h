@@ -10,8 +10,8 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/residency.h"
 
 namespace gmac {

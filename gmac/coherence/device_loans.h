@@ -10,8 +10,8 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/waits.h"
 
 namespace gmac {
@@ -37,7 +37,7 @@ class DeviceLoans {
   DeviceLoans(const DeviceLoans&) = delete;
   DeviceLoans& operator=(const DeviceLoans&) = delete;
 
-  // See Port::lendOnDevice.
+  // See MemoryPort::lendOnDevice.
   Result<bool> lend(const void* address, std::size_t bytes, coherence::DeviceLoan* loan);
   void giveBack(const void* address, std::size_t bytes, const coherence::DeviceLoan& loan);
 

@@ -17,7 +17,7 @@
 #include "gmac/api/adsm.h"
 #include "gmac/base/short_list.h"
 #include "gmac/coherence/block_index.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
 
 namespace gmac {
 

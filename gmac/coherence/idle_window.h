@@ -14,7 +14,7 @@ namespace gmac {
 // Keeps one background thread out of the way of the application's threads. Registering pages holds
 // locks of the system and of the driver for some hundred microseconds, in which a fault would wait.
 // A thread whose fault has just been answered is busy with the pages that it got, so that is the
-// time to do it. Owned by the manager; thread-safe; the fault handler may call used().
+// time to do it. Owned by Residency; thread-safe; the fault handler may call used().
 class IdleWindow {
  public:
   // Notes that a thread of the application has just been served.

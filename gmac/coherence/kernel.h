@@ -14,7 +14,7 @@
 #include "gmac/api/adsm.h"
 
 // The kernel behind an application's adsmKernel_t: the API has a table of them (adsm.cc), and
-// whoever uses one keeps it alive. Constant after creation except `loaded`, which the manager fills
+// whoever uses one keeps it alive. Constant after creation except `loaded`, which Kernels fills
 // at the first call, and `loading`; its lock guards both. The fault handler never calls it.
 struct adsmKernel_s {
   std::string name;

@@ -21,10 +21,10 @@
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/repeated_launches.h"
 #include "gmac/coherence/waits.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/protocols/protocol.h"
 
 namespace gmac {

@@ -58,7 +58,7 @@ class ListingPolicy {
   // What an access that has not waited is worth.
   static constexpr Nanoseconds kMostGain = 10'000'000;
 
-  // `allowed`: else launches never list. `leastWorth`: ManagerOptions::listingWorth.
+  // `allowed`: else launches never list. `leastWorth`: CoherenceOptions::listingWorth.
   ListingPolicy(bool allowed, Nanoseconds leastWorth)
       : allowed_(allowed), leastWorth_(leastWorth) {}
 

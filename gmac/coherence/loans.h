@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of objects that other processes read where they lie (Port::lend, lendOnDevice).
+// Bytes of objects that other processes read where they lie (MemoryPort::lend, lendOnDevice).
 #ifndef GMAC_COHERENCE_LOANS_H_
 #define GMAC_COHERENCE_LOANS_H_
 
@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "gmac/coherence/lock.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "gmac/coherence/lock.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/port.h"
 
 namespace gmac {
 

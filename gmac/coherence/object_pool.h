@@ -21,8 +21,8 @@ namespace gmac {
 // mirror's app view without access (but for Object::keptOpen), its pages as ready as they were, the
 // device's bytes zero once `cleared` is done (but for those of an object with one copy). No object
 // is in use by anybody. Bounded by bytes and by count; what is kept beyond the bounds the owner
-// takes out and gives back. Allocates nothing. Guarded by the manager's lock; the owner empties it
-// before it ends.
+// takes out and gives back. Allocates nothing. Guarded by the lock of all objects; the owner
+// empties it before it ends.
 class ObjectPool {
  public:
   // Each kept object takes some of the mappings that a process may have, and an allocation looks

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The choices that the manager of objects and its parts get when they are made. Apart from their
-// classes, so that whoever makes a manager does not compile what it is composed of.
+// The choices that CoherentMemory and its parts get when they are made. Apart from their classes,
+// so that whoever makes it does not compile what it is composed of.
 #ifndef GMAC_COHERENCE_OPTIONS_H_
 #define GMAC_COHERENCE_OPTIONS_H_
 
@@ -53,7 +53,7 @@ enum class SchedulingRule : std::uint8_t {
   kHistory,  // where it is predicted to end first
 };
 
-struct ManagerOptions {
+struct CoherenceOptions {
   std::size_t blockBytes = std::size_t{2} << 20;  // a power of two, at least a page
   std::size_t readAheadBytes = std::size_t{8}
                                << 20;  // the most that one read fault fetches; 0: one block

@@ -5,7 +5,7 @@
 #include <array>
 #include <atomic>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac::coherence {
 namespace {
@@ -51,7 +51,7 @@ class RecentPlaces {
 constinit thread_local RecentPlaces recent __attribute__((tls_model("initial-exec")));
 
 Place placeOf(const void* address, std::size_t bytes) noexcept {
-  Port& port = coherence::port();
+  MemoryPort& port = memory();
   Place place{};
   // (A child of fork inherits what its parent has been told.)
   if (!recent.find(reinterpret_cast<std::uintptr_t>(address), &place) || port.inChildOfFork()) {
@@ -72,13 +72,13 @@ std::size_t currentPrefix(const void* address, std::size_t bytes, Current* curre
 
 bool internal::touchesShared(const void* address, std::size_t bytes) noexcept {
   // What the runtime hands to the system is its own, and its thread may have the lock already.
-  if (port().worksHere()) {
+  if (memory().worksHere()) {
     return false;
   }
   const Place place = placeOf(address, bytes);
   return place.current != Current::kNotShared ||
          (place.end - reinterpret_cast<std::uintptr_t>(address) < bytes &&
-          port().touchesShared(address, bytes));
+          memory().touchesShared(address, bytes));
 }
 
 }  // namespace gmac::coherence

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 
 namespace gmac {

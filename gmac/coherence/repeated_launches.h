@@ -29,8 +29,8 @@
 #include "gmac/coherence/concurrent_use.h"
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/work_port.h"
 
 namespace gmac {
 

@@ -6,7 +6,7 @@
 
 #include "gmac/base/api_call.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 
 int gmacAnythingShared(void) { return gmac::coherence::anythingShared() ? 1 : 0; }
@@ -19,7 +19,7 @@ uint64_t gmacFreedObjects(void) { return gmac::stats().frees.value(); }
 
 int gmacLend(const void* address, size_t bytes, gmacLoan* loan) {
   gmac::coherence::Loan lent{};
-  if (!gmac::coherence::port().lend(address, bytes, &lent)) {
+  if (!gmac::coherence::memory().lend(address, bytes, &lent)) {
     return 0;
   }
   *loan = {lent.file, lent.fileNumber, lent.fileBytes, lent.offset, lent.view};
@@ -27,13 +27,13 @@ int gmacLend(const void* address, size_t bytes, gmacLoan* loan) {
 }
 
 void gmacGiveBack(const void* address, size_t bytes) {
-  gmac::coherence::port().giveBack(address, bytes);
+  gmac::coherence::memory().giveBack(address, bytes);
 }
 
 adsmError_t gmacLendOnDevice(const void* address, size_t bytes, gmacDeviceLoan* loan, int* lent) {
   return gmac::api::guarded("gmacLendOnDevice", [&]() -> gmac::Status {
     gmac::coherence::DeviceLoan made{};
-    const auto is = gmac::coherence::port().lendOnDevice(address, bytes, &made);
+    const auto is = gmac::coherence::memory().lendOnDevice(address, bytes, &made);
     GMAC_TRY(is.status());
     *lent = *is ? 1 : 0;
     *loan = {reinterpret_cast<void*>(made.start), made.bytes, made.number,
@@ -43,7 +43,7 @@ adsmError_t gmacLendOnDevice(const void* address, size_t bytes, gmacDeviceLoan* 
 }
 
 void gmacGiveBackOnDevice(const void* address, size_t bytes, const gmacDeviceLoan* loan) {
-  gmac::coherence::port().giveBackOnDevice(
+  gmac::coherence::memory().giveBackOnDevice(
       address, bytes,
       {reinterpret_cast<std::uintptr_t>(loan->start), loan->bytes, loan->number,
        reinterpret_cast<std::uintptr_t>(loan->address), loan->object});

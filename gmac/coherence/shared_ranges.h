@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where shared memory may be: what says "nothing of this is shared" without a lock and without the
-// manager, for functions that every program calls all the time (memcpy).
+// runtime, for functions that every program calls all the time (memcpy).
 //
 // All functions are thread-safe, allocate nothing, and may be called in the fault handler, before
 // the runtime has started, and before this library's constructors have run.
@@ -67,7 +67,7 @@ inline bool mayBeShared(const void* address, std::size_t bytes) noexcept {
          (internal::lives(first) || internal::lives(last / kGranuleBytes));
 }
 
-// An object of that range lives from now on. For the manager, under its lock.
+// An object of that range lives from now on. For Allocation, under the lock of all objects.
 void add(std::uintptr_t begin, std::uintptr_t end) noexcept;
 // One object less, and none in that range any more; both ends are multiples of kGranuleBytes, and
 // there may be nothing between them.

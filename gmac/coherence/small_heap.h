@@ -43,8 +43,8 @@ class RegionSource {
 // that is allocated beside others may have an older one's bytes, there as here.)
 //
 // Thread-safe, by one mutex. Finding an address takes O(log regions); allocating and freeing
-// allocate no memory except with a new region. Not for the fault handler. Owned by the shared
-// memory manager; the source outlives the heap. The destructor leaves the regions that still are
+// allocate no memory except with a new region. Not for the fault handler. Owned by
+// Allocation; the source outlives the heap. The destructor leaves the regions that still are
 // acquired to their source.
 class SmallHeap {
  public:

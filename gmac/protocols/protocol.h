@@ -2,9 +2,9 @@
 //
 // Coherence protocols: total tables (state, event) -> (move, next state), exactly the machines of
 // Figure 6 (Gelado et al., section 4.3), extended by blocks that are open in part. A protocol
-// decides; the manager moves and protects. The protection of a block follows from its state alone:
-// Invalid none, ReadOnly read, Dirty read and write; PartReadOnly and PartDirty the same inside the
-// window, and none outside.
+// decides; gmac/coherence/ moves and protects. The protection of a block follows from its state
+// alone: Invalid none, ReadOnly read, Dirty read and write; PartReadOnly and PartDirty the same
+// inside the window, and none outside.
 #ifndef GMAC_PROTOCOLS_PROTOCOL_H_
 #define GMAC_PROTOCOLS_PROTOCOL_H_
 
@@ -46,7 +46,7 @@ using RollingList = boost::intrusive::list<
     Block,
     boost::intrusive::member_hook<Block, boost::intrusive::list_member_hook<>, &Block::rolling>>;
 
-// One protocol of the running process. Owned by the session's manager and guarded by the lock of
+// One protocol of the running process. Owned by the process's objects and guarded by the lock of
 // all objects; the fault handler calls it.
 class Protocol {
  public:

@@ -8,7 +8,7 @@
 #include "gmac/accel/exported_memory.h"
 #include "gmac/base/api_call.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 
 // ---- Of every accelerator
 
@@ -16,7 +16,7 @@ namespace gmac {
 namespace {
 
 Result<accel::ExportedMemory*> exportedMemory() {
-  const auto accelerator = coherence::port().ensureAccelerator();
+  const auto accelerator = coherence::work().ensureAccelerator();
   if (!accelerator.ok()) {
     return accelerator.status();
   }
@@ -154,7 +154,7 @@ Status open(const void* address, int* packs) {
   GMAC_TRY(ordered.status());
   const ApplicationMemory memory = applicationMemoryAt(address);
   GMAC_TRY(*ordered ? waitForApplication(memory) : waitForDefaultStreams(memory));
-  const auto accelerator = coherence::port().ensureAccelerator();
+  const auto accelerator = coherence::work().ensureAccelerator();
   if (!accelerator.ok()) {
     return accelerator.status();
   }
@@ -197,7 +197,7 @@ adsmError_t gmacHandleOfDeviceMemory(void* address, unsigned char* handle) {
   return gmac::api::guarded("gmacHandleOfDeviceMemory", [&]() -> gmac::Status {
     const auto exported = gmac::exportedMemory();
     GMAC_TRY(exported.status());
-    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    const auto accelerator = gmac::coherence::work().ensureAccelerator();
     GMAC_TRY(accelerator.status());
     const auto memory = gmac::applicationMemoryAt(address);
     if (!gmac::reaches(**accelerator, memory)) {
@@ -277,14 +277,14 @@ adsmError_t gmacCopyToDeviceInOrder(void* device, const void* from, size_t bytes
 }
 
 int gmacReachesDeviceMemory(const void* address) {
-  const auto accelerator = gmac::coherence::port().ensureAccelerator();
+  const auto accelerator = gmac::coherence::work().ensureAccelerator();
   return accelerator.ok() && gmac::reaches(**accelerator, gmac::applicationMemoryAt(address)) ? 1
                                                                                               : 0;
 }
 
 adsmError_t gmacCopyImportInOrder(void* device, const void* import, size_t bytes, int* copied) {
   return gmac::api::guarded("gmacCopyImportInOrder", [&]() -> gmac::Status {
-    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    const auto accelerator = gmac::coherence::work().ensureAccelerator();
     GMAC_TRY(accelerator.status());
     return gmac::copyInOrder(
         device, nullptr, copied, [&](const gmac::ApplicationMemory& memory) -> gmac::Result<bool> {
@@ -298,7 +298,7 @@ adsmError_t gmacCopyImportInOrder(void* device, const void* import, size_t bytes
 adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned) {
   return gmac::api::guarded("gmacPinMemory", [&]() -> gmac::Status {
     *pinned = 0;
-    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    const auto accelerator = gmac::coherence::work().ensureAccelerator();
     if (!accelerator.ok()) {
       return accelerator.status();
     }
@@ -312,7 +312,7 @@ adsmError_t gmacPinMemory(void* memory, size_t bytes, int* pinned) {
 
 adsmError_t gmacUnpinMemory(void* memory, size_t bytes) {
   return gmac::api::guarded("gmacUnpinMemory", [&]() -> gmac::Status {
-    const auto accelerator = gmac::coherence::port().ensureAccelerator();
+    const auto accelerator = gmac::coherence::work().ensureAccelerator();
     return accelerator.ok() ? (*accelerator)->unpin({memory, bytes, -1, 0}) : accelerator.status();
   });
 }

@@ -26,9 +26,12 @@
 #include "gmac/base/cancellation.h"
 #include "gmac/base/fork_lock.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/manager.h"
+#include "gmac/coherence/coherent_memory.h"
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/port.h"
 #include "gmac/coherence/shared_ranges.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "gmac/os/fault.h"
@@ -69,25 +72,37 @@ unsigned waitLimit() noexcept {
   return managedMode() ? seconds : 0;
 }
 
-// The port until the runtime has started. Nothing is shared, but some calls start it.
-class BeforeStart final : public coherence::Port {
+// The ports until the runtime has started. Nothing is shared, but some calls start it.
+class MemoryBeforeStart final : public coherence::MemoryPort {
  public:
-  constexpr BeforeStart() noexcept = default;
+  constexpr MemoryBeforeStart() noexcept = default;
+};
+class WorkBeforeStart final : public coherence::WorkPort {
+ public:
+  constexpr WorkBeforeStart() noexcept = default;
   Result<accel::Accelerator*> ensureAccelerator() override {
     auto runtime = Runtime::get();
     if (!runtime.ok()) {
       return runtime.status();
     }
-    return &(*runtime)->manager().accelerator();
+    return &(*runtime)->memory().accelerator();
   }
+};
+class DeviceMemoryBeforeStart final : public coherence::DeviceMemoryPort {
+ public:
+  constexpr DeviceMemoryBeforeStart() noexcept = default;
   bool managedMode() const noexcept override { return gmac::managedMode(); }
   unsigned waitLimit() const noexcept override { return gmac::waitLimit(); }
 };
-constinit BeforeStart beforeStart;
+constinit MemoryBeforeStart memoryBeforeStart;
+constinit WorkBeforeStart workBeforeStart;
+constinit DeviceMemoryBeforeStart deviceMemoryBeforeStart;
+constinit const coherence::Ports beforeStart{memoryBeforeStart, workBeforeStart,
+                                             deviceMemoryBeforeStart};
 
 // Before ordinary constructors, which may call the library. Those of a library that is initialised
 // earlier may have started the runtime already.
-[[gnu::constructor(101)]] void openPort() {
+[[gnu::constructor(101)]] void openPorts() {
   if (Runtime::started() == nullptr) coherence::open(beforeStart);
 }
 
@@ -182,9 +197,9 @@ SchedulingRule ruleOf(SchedulerKind kind) {
 }
 
 // Moved pages where they are wanted and the self-test passes, memory files everywhere else.
-Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
-                                             const Config& config) {
-  ManagerOptions options;
+Result<std::unique_ptr<CoherentMemory>> makeMemory(accel::Accelerator& accelerator,
+                                                   const Config& config) {
+  CoherenceOptions options;
   options.blockBytes = config.blockBytes;
   options.managed = managedMode();
   options.trustHints = config.trustHints;
@@ -204,20 +219,21 @@ Result<std::unique_ptr<Manager>> makeManager(accel::Accelerator& accelerator,
   if (config.mirror != MirrorKind::kFile &&
       (config.mirror == MirrorKind::kMoved || accelerator.copiesReachMovedPages())) {
     options.movedPages = true;
-    auto manager =
-        Manager::make(accelerator, config.protocol->make({.fixed = config.rollingSize}), options);
-    if (manager.ok() || config.mirror == MirrorKind::kMoved) {
-      return manager;
+    auto memory = CoherentMemory::make(
+        accelerator, config.protocol->make({.fixed = config.rollingSize}), options);
+    if (memory.ok() || config.mirror == MirrorKind::kMoved) {
+      return memory;
     }
     log(LogLevel::kInfo, "memory-file mirrors, because: {}", lastErrorText());
     options.movedPages = false;
   }
-  return Manager::make(accelerator, config.protocol->make({.fixed = config.rollingSize}), options);
+  return CoherentMemory::make(accelerator, config.protocol->make({.fixed = config.rollingSize}),
+                              options);
 }
 
 bool onFault(void* address, bool write) noexcept {
   Runtime* runtime = Runtime::started();
-  return runtime != nullptr && runtime->manager().onFault(address, write);
+  return runtime != nullptr && runtime->memory().onFault(address, write);
 }
 
 bool mayOwn(const void* address) noexcept { return shared_ranges::mayBeShared(address, 1); }
@@ -287,17 +303,17 @@ void sayWhyNotStarted() {
   (void)pthread_atfork(
       [] {
         uncancelled([] {
-          if (Runtime* r = Runtime::started()) r->manager().beforeFork();
+          if (Runtime* r = Runtime::started()) r->memory().beforeFork();
         });
       },
       [] {
         uncancelled([] {
-          if (Runtime* r = Runtime::started()) r->manager().afterFork();
+          if (Runtime* r = Runtime::started()) r->memory().afterFork();
         });
       },
       [] {
         startLock.renewInChild();
-        if (Runtime* r = Runtime::started()) r->manager().afterFork();
+        if (Runtime* r = Runtime::started()) r->memory().afterFork();
       });
 }
 
@@ -327,7 +343,7 @@ Result<Runtime*> Runtime::get() {
     return runtime.status();
   }
   theRuntime.store(runtime->get(), std::memory_order_release);
-  coherence::open((*runtime)->manager());
+  coherence::open((*runtime)->memory().ports());
   return runtime->release();
 }
 
@@ -346,11 +362,11 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     return accelerator.status();
   }
   runtime->accelerator_ = std::move(*accelerator);
-  auto manager = makeManager(*runtime->accelerator_, *config);
-  if (!manager.ok()) {
-    return manager.status();
+  auto memory = makeMemory(*runtime->accelerator_, *config);
+  if (!memory.ok()) {
+    return memory.status();
   }
-  runtime->manager_ = std::move(*manager);
+  runtime->memory_ = std::move(*memory);
   static bool installed =
       false;  // once per process, also after a start that failed later than this
   if (!installed) {
@@ -360,7 +376,7 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     // threads may be in it then.
     std::atexit([] {
       uncancelled([] {
-        if (Runtime* r = started()) r->manager().exits();
+        if (Runtime* r = started()) r->memory().exits();
       });
     });
     installed = true;
@@ -369,9 +385,9 @@ Result<std::unique_ptr<Runtime>> Runtime::start() {
     startStats(ownFileName(config->statsPath, kVariable),
                {.accelerator = std::string(runtime->accelerator_->name()),
                 .device = std::string(runtime->accelerator_->deviceName()),
-                .protocol = std::string(runtime->manager_->protocol().name()),
-                .blockBytes = runtime->manager_->options().blockBytes,
-                .mirror = runtime->manager_->options().movedPages ? "moved" : "file",
+                .protocol = std::string(runtime->memory_->protocol().name()),
+                .blockBytes = runtime->memory_->options().blockBytes,
+                .mirror = runtime->memory_->options().movedPages ? "moved" : "file",
                 .devices = accel::deviceCount(*runtime->accelerator_)});
   }
   if (!config->tracePath.empty()) {

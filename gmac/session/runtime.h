@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The running runtime: the accelerator, the protocol and the manager, as the process's
+// The running runtime: the accelerator, the protocol and the coherent memory, as the process's
 // configuration chose them.
 #ifndef GMAC_SESSION_RUNTIME_H_
 #define GMAC_SESSION_RUNTIME_H_
@@ -9,7 +9,7 @@
 
 #include "gmac/accel/accelerator.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/manager.h"
+#include "gmac/coherence/coherent_memory.h"
 
 namespace gmac {
 
@@ -24,14 +24,14 @@ class Runtime {
   // The runtime if it has started, else NULL. One load; for the interposers and the fault handler.
   static Runtime* started() noexcept;
 
-  Manager& manager() { return *manager_; }
+  CoherentMemory& memory() { return *memory_; }
 
  private:
   Runtime() = default;
   static Result<std::unique_ptr<Runtime>> start();
 
   std::unique_ptr<accel::Accelerator> accelerator_;
-  std::unique_ptr<Manager> manager_;
+  std::unique_ptr<CoherentMemory> memory_;
 };
 
 }  // namespace gmac

@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "gmac/base/round_up.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/system_call.h"
 
 namespace gmac::interpose {
@@ -36,7 +36,7 @@ std::size_t readablePrefix(const void* address, std::size_t bytes) noexcept {
   std::size_t done = 0;
   while (done < bytes) {
     bool shared = false;
-    std::size_t length = coherence::port().sharedPrefix(begin + done, bytes - done, &shared);
+    std::size_t length = coherence::memory().sharedPrefix(begin + done, bytes - done, &shared);
     if (!shared) {
       length = std::min(length, bytesLeftOfPage(begin + done));
       if (!readable(begin + done, length)) break;
@@ -154,7 +154,7 @@ bool PrivateCopy::putBack() {
 
 bool touch(void* address) noexcept {
   if (address == nullptr || !coherence::touchesShared(address, kPage) ||
-      coherence::port().inChildOfFork()) {
+      coherence::memory().inChildOfFork()) {
     return false;
   }
   auto* const begin = static_cast<std::byte*>(address);
@@ -170,8 +170,8 @@ bool touch(void* address) noexcept {
 
 bool touchPointees(const void* address) noexcept {
   constexpr int kLevels = 2;
-  return address != nullptr && coherence::anythingShared() && !coherence::port().inChildOfFork() &&
-         Pointees().touchFrom(address, kLevels);
+  return address != nullptr && coherence::anythingShared() &&
+         !coherence::memory().inChildOfFork() && Pointees().touchFrom(address, kLevels);
 }
 
 }  // namespace gmac::interpose

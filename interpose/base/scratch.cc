@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 
 namespace gmac::interpose {
@@ -21,7 +21,7 @@ constinit Real<void*(void*, const void*, std::size_t)> realMemcpy("memcpy");
 // Copies piece by piece. Holds each piece of the shared side, which is one of the two.
 bool copyHeld(void* to, const void* from, std::size_t bytes, const void* shared,
               coherence::HoldFor purpose) {
-  const std::size_t pieceBytes = coherence::port().pieceBytes();
+  const std::size_t pieceBytes = coherence::memory().pieceBytes();
   const auto* const begin = static_cast<const std::byte*>(shared);
   const int errnoBefore = errno;
   for (std::size_t done = 0; done < bytes;) {

@@ -24,7 +24,7 @@
 
 #include "gmac/base/cancellation.h"
 #include "gmac/base/round_up.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/private_copy.h"
 #include "interpose/base/real.h"
 #include "interpose/base/system_call.h"

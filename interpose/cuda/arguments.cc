@@ -11,7 +11,9 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/base/round_up.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "interpose/cuda/call.h"
 
 namespace gmac::interpose {
@@ -114,7 +116,7 @@ class Parameters {
     // The length of the array is unknown, but an element that is shared must be an argument.
     if (index >= kMostBytes || !isShared(params[index], 1)) return 0;
     bool shared = false;
-    const std::size_t bytes = coherence::port().sharedPrefix(params[index], kMostBytes, &shared);
+    const std::size_t bytes = coherence::memory().sharedPrefix(params[index], kMostBytes, &shared);
     return shared ? bytes : 0;
   }
 
@@ -168,9 +170,10 @@ LaunchArguments::LaunchArguments(CUfunction function, void** params, void** extr
 void LaunchArguments::name() const {
   // Of longer arguments only the beginning.
   constexpr std::size_t kMostWords = 64;
-  if (function_ == nullptr || params_ == nullptr || !coherence::port().placesMemory()) return;
+  if (function_ == nullptr || params_ == nullptr || !coherence::deviceMemory().placesMemory())
+    return;
   // Until another context works, all is where it is needed.
-  if (!coherence::port().knowsOtherContexts() && !inForeignContext()) return;
+  if (!coherence::work().knowsOtherContexts() && !inForeignContext()) return;
   const int device = currentDevice();
   const Parameters parameters(function_);
   for (std::size_t i = 0;; ++i) {
@@ -183,7 +186,7 @@ void LaunchArguments::name() const {
       const std::uintptr_t address = cpuAddressOf(value);
       if (!gmac::interpose::shared(address, 1)) continue;
       // Where the object stays, the kernel reaches it all the same.
-      (void)coherence::port().namedBy(reinterpret_cast<const void*>(address), device);
+      (void)coherence::deviceMemory().namedBy(reinterpret_cast<const void*>(address), device);
     }
   }
 }

@@ -4,6 +4,7 @@
 #include "gmac/accel/cuda/driver.h"
 #include "gmac/accel/cuda/real_dlsym.h"
 #include "gmac/base/log.h"
+#include "gmac/coherence/device_memory_port.h"
 #include "interpose/cuda/launch_uses.h"
 
 namespace gmac::interpose {
@@ -24,7 +25,7 @@ bool severalContexts() noexcept {
     int count = 0;
     return getCount != nullptr && getCount(&count) == CUDA_SUCCESS && count > 1;
   }();
-  return severalDevices || coherence::port().knowsOtherContexts();
+  return severalDevices || coherence::work().knowsOtherContexts();
 }
 
 // The context of a stream; NULL where that is not to be learnt. `home`: the runtime's.
@@ -41,7 +42,7 @@ CUcontext contextOf(CUstream stream, CUcontext home) noexcept {
 
 // The context of a stream, where that is not the runtime's; 0: it is, or that is not to be learnt.
 std::uintptr_t otherContextOf(NativeStream stream) noexcept {
-  const std::uintptr_t home = coherence::port().nativeContext();
+  const std::uintptr_t home = coherence::work().nativeContext();
   if (home == 0) return 0;
   const auto context = reinterpret_cast<std::uintptr_t>(
       contextOf(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)),
@@ -54,16 +55,16 @@ std::uintptr_t otherContextOf(NativeStream stream) noexcept {
 Result<NativeStream> known(NativeStream stream) noexcept {
   const std::uintptr_t context = otherContextOf(stream);
   if (context == 0) return stream;
-  Result<NativeStream> number = coherence::port().streamOf(context, stream);
+  Result<NativeStream> number = coherence::work().streamOf(context, stream);
   // A managed-memory program knows nothing of adsmLastErrorString().
-  if (!number.ok() && coherence::port().managedMode()) {
+  if (!number.ok() && coherence::deviceMemory().managedMode()) {
     log(LogLevel::kError, "{}", lastErrorText());
   }
   return number;
 }
 
 NativeStream alreadyKnown(NativeStream stream) noexcept {
-  if (!coherence::port().knowsOtherContexts()) {
+  if (!coherence::work().knowsOtherContexts()) {
     return otherContextOf(stream) == 0 ? stream : accel::kForeignStream;
   }
   const Result<NativeStream> number = known(stream);
@@ -72,7 +73,7 @@ NativeStream alreadyKnown(NativeStream stream) noexcept {
 
 CUdeviceptr onDevice(std::uintptr_t address) noexcept {
   const std::ptrdiff_t distance =
-      coherence::port().deviceDistance(reinterpret_cast<const void*>(address));
+      coherence::memory().deviceDistance(reinterpret_cast<const void*>(address));
   return address + static_cast<std::uintptr_t>(distance);
 }
 
@@ -104,7 +105,7 @@ CUresult refuse(adsmError_t code, const char* call, std::uintptr_t address,
   const Status status =
       gmac::fail(code, "{} of shared memory at {:#x}: {}", call, address, instead);
   // A managed-memory program knows nothing of adsmLastErrorString().
-  if (coherence::port().managedMode()) log(LogLevel::kError, "{}", lastErrorText());
+  if (coherence::deviceMemory().managedMode()) log(LogLevel::kError, "{}", lastErrorText());
   return resultOf(status);
 }
 
@@ -131,7 +132,7 @@ bool capturing(NativeStream stream) noexcept {
 }
 
 bool inForeignContext() noexcept {
-  const std::uintptr_t home = coherence::port().nativeContext();
+  const std::uintptr_t home = coherence::work().nativeContext();
   if (home == 0) return false;
   const auto getCurrent = realOf<Call_cuCtxGetCurrent>();
   CUcontext current = nullptr;
@@ -155,7 +156,7 @@ bool deviceHas(CUdevice_attribute attribute) noexcept {
 }
 
 bool attachmentIsPromise() noexcept {
-  return coherence::port().trustsHints() ||
+  return coherence::deviceMemory().trustsHints() ||
          !deviceHas(CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
 }
 
@@ -167,14 +168,14 @@ CUresult waitForStream(NativeStream stream) noexcept {
 
 CUresult noteFailure(CUresult result) noexcept {
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY && !inForeignContext()) {
-    coherence::port().callFailed(static_cast<int>(result));
+    coherence::work().callFailed(static_cast<int>(result));
   }
   return result;
 }
 
 CUresult acquire(CUresult result, const coherence::DeviceWait& wait) noexcept {
   if (result != CUDA_SUCCESS) return noteFailure(result);
-  const CUresult acquired = resultOf(coherence::port().afterDeviceWait(wait));
+  const CUresult acquired = resultOf(coherence::work().afterDeviceWait(wait));
   fetchWantedTable();
   return acquired;
 }

@@ -29,7 +29,8 @@
 #include "gmac/accel/cuda/reentry.h"
 #include "gmac/base/cancellation.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "interpose/cuda/extent.h"
 #include "interpose/cuda/hooks.h"
 
@@ -60,7 +61,7 @@ inline bool shared(std::uintptr_t address, std::size_t bytes) noexcept {
 // The caller's address as a number. A device address becomes the CPU's address of the same byte,
 // because ranges use CPU addresses.
 inline std::uintptr_t cpuAddressOf(CUdeviceptr address) noexcept {
-  return coherence::port().cpuAddress(address);
+  return coherence::memory().cpuAddress(address);
 }
 inline std::uintptr_t cpuAddressOf(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -216,7 +217,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   }
   const Result<NativeStream> number = known(stream);
   if (!number.ok()) return resultOf(number.status());
-  if (const Status begun = coherence::port().beginDeviceWork(*number, ranges); !begun.ok()) {
+  if (const Status begun = coherence::work().beginDeviceWork(*number, ranges); !begun.ok()) {
     return resultOf(begun);
   }
   const auto [result, any] = [&]() -> Submitted {
@@ -227,7 +228,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
     const CUresult waited = waitForStream(stream);
     return {done.result != CUDA_SUCCESS ? done.result : waited, true};
   }();
-  const Status ended = coherence::port().endDeviceWork(*number, any);
+  const Status ended = coherence::work().endDeviceWork(*number, any);
   if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
   return waits ? acquire(result) : result;
@@ -258,7 +259,7 @@ CUresult passed(Real real, Args... args) noexcept {
 // launches before.
 template <typename Real, typename... Args>
 CUresult direct(Real real, Args... args) noexcept {
-  if constexpr (kTakesStream<Args...>) coherence::port().markRepeated();
+  if constexpr (kTakesStream<Args...>) coherence::work().markRepeated();
   return passed(real, args...);
 }
 

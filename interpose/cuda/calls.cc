@@ -94,7 +94,7 @@ struct Launch {
       const LaunchUses uses(arguments);
       if (uses.known()) return coherently(native, uses.ranges(), false, submit);
     }
-    if (!coherence::captureUnderWay() && coherence::port().mayRepeat()) {
+    if (!coherence::captureUnderWay() && coherence::work().mayRepeat()) {
       if (const auto result = again(native, submit)) return *result;
     }
     return anew(native, submit);
@@ -112,10 +112,10 @@ struct Launch {
   static std::optional<CUresult> again(NativeStream stream, Submit&& submit) {
     const Result<NativeStream> number = known(stream);
     const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
-    if (!number.ok() || !coherence::port().beginRepeated(*number)) return std::nullopt;
+    if (!number.ok() || !coherence::work().beginRepeated(*number)) return std::nullopt;
     // One that has begun meanwhile waits for the end, if it was not seen.
     if (coherence::captureUnderWay()) {
-      coherence::port().endRepeated(*number, false);
+      coherence::work().endRepeated(*number, false);
       return std::nullopt;
     }
     CUresult result = CUDA_SUCCESS;
@@ -123,7 +123,7 @@ struct Launch {
       const Reentry inside;
       result = submit();
     }
-    coherence::port().endRepeated(*number, result == CUDA_SUCCESS);
+    coherence::work().endRepeated(*number, result == CUDA_SUCCESS);
     return noteFailure(result);
   }
 };
@@ -184,7 +184,7 @@ struct Wait {
     if constexpr (kTakesStream<Args...>) {
       return forStream(nativeStream(Zero, streamAmong(args...)), pass);
     } else {
-      const auto wait = coherence::port().beforeDeviceWait(
+      const auto wait = coherence::work().beforeDeviceWait(
           isElsewhere(args...) ? std::optional(accel::kForeignStream) : std::nullopt);
       return acquire(pass(), wait);
     }
@@ -192,7 +192,7 @@ struct Wait {
 
   template <typename Pass>
   static CUresult forStream(NativeStream stream, Pass pass) {
-    const auto wait = coherence::port().beforeDeviceWait(alreadyKnown(stream));
+    const auto wait = coherence::work().beforeDeviceWait(alreadyKnown(stream));
     return acquire(pass(), wait);
   }
 
@@ -201,7 +201,7 @@ struct Wait {
   static bool isElsewhere(CUcontext context = nullptr) {
     return context == nullptr
                ? inForeignContext()
-               : reinterpret_cast<std::uintptr_t>(context) != coherence::port().nativeContext();
+               : reinterpret_cast<std::uintptr_t>(context) != coherence::work().nativeContext();
   }
 };
 
@@ -210,7 +210,7 @@ struct EventWait {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUevent event) {
     const auto wait =
-        coherence::port().beforeDeviceWait(accel::kForeignStream, hostFunctionsPending());
+        coherence::work().beforeDeviceWait(accel::kForeignStream, hostFunctionsPending());
     return acquire(passed(real, event), wait);
   }
 };
@@ -221,7 +221,7 @@ struct Question {
   static CUresult run(Real real, Handle handle) {
     NativeStream stream = accel::kForeignStream;
     if constexpr (kTakesStream<Handle>) stream = alreadyKnown(nativeStream(Zero, handle));
-    const auto wait = coherence::port().beforeDeviceWait(stream, true);
+    const auto wait = coherence::work().beforeDeviceWait(stream, true);
     return acquire(passed(real, handle), wait);
   }
 };

@@ -32,8 +32,8 @@ struct Begin {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
     coherence::captureBegins();
-    coherence::port().noneRepeats();
-    coherence::port().keepWhole();
+    coherence::work().noneRepeats();
+    coherence::work().keepWhole();
     const CUresult result = direct(real, args...);
     if (result != CUDA_SUCCESS) coherence::captureEnds();
     return result;

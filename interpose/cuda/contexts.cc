@@ -6,7 +6,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/host_functions.h"
@@ -41,7 +41,7 @@ GMAC_CUDA_HELPER(cuCtxSynchronize, cuCtxSynchronize)
 GMAC_CUDA_HELPER(cuDevicePrimaryCtxGetState, cuDevicePrimaryCtxGetState)
 GMAC_CUDA_HELPER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)
 
-CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::port().nativeContext()); }
+CUcontext home() noexcept { return reinterpret_cast<CUcontext>(coherence::work().nativeContext()); }
 
 // Waits for all work of a context. False when that fails or cannot be asked.
 bool finish(CUcontext context) noexcept {
@@ -64,14 +64,14 @@ void endHome() noexcept {
   const bool finished = finish(home());
   if (!finished) dropHostFunctions();
   (void)ManagedObjects::get().removeAll();
-  coherence::port().endContext(finished);
+  coherence::work().endContext(finished);
 }
 
 // A context without objects: they live on.
 void endOther(CUcontext context) noexcept {
-  if (!coherence::port().knowsOtherContexts()) return;
+  if (!coherence::work().knowsOtherContexts()) return;
   (void)finish(context);
-  coherence::port().otherContextEnds(reinterpret_cast<std::uintptr_t>(context));
+  coherence::work().otherContextEnds(reinterpret_cast<std::uintptr_t>(context));
 }
 
 // The primary context of a device; NULL: it has none now.
@@ -111,10 +111,10 @@ struct DestroyStream {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUstream stream) {
     const NativeStream number = alreadyKnown(nativeStream(Zero, stream));
-    coherence::port().noneRepeats();
+    coherence::work().noneRepeats();
     // (Before: from then on other threads may not name it to the driver. Should the driver refuse
     // to destroy it, it is known anew with its next launch.)
-    coherence::port().streamDestroyed(number);
+    coherence::work().streamDestroyed(number);
     return direct(real, stream);
   }
 };
@@ -127,7 +127,7 @@ struct DestroyContext {
   static CUresult run(Real real, CUcontext context) {
     forgetKernels();
     forgetAllCode();
-    if (context != nullptr && context == home() && coherence::port().primaryDevice() < 0) {
+    if (context != nullptr && context == home() && coherence::work().primaryDevice() < 0) {
       endHome();
     } else if (context != nullptr) {
       endOther(context);
@@ -143,8 +143,8 @@ struct ReleasePrimary {
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdevice device) {
     forgetKernels();
-    if (device != coherence::port().primaryDevice()) forgetAllCode();
-    if (device != coherence::port().primaryDevice() && coherence::port().knowsOtherContexts()) {
+    if (device != coherence::work().primaryDevice()) forgetAllCode();
+    if (device != coherence::work().primaryDevice() && coherence::work().knowsOtherContexts()) {
       endOther(primaryContextOf(device));
     }
     return direct(real, device);
@@ -159,9 +159,9 @@ struct ResetDevice {
   static CUresult run(Real real, CUdevice device) {
     forgetKernels();
     forgetAllCode();
-    if (device >= 0 && device == coherence::port().primaryDevice()) {
+    if (device >= 0 && device == coherence::work().primaryDevice()) {
       endHome();
-    } else if (coherence::port().knowsOtherContexts()) {
+    } else if (coherence::work().knowsOtherContexts()) {
       endOther(primaryContextOf(device));
     }
     return direct(real, device);

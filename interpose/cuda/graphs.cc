@@ -248,7 +248,7 @@ struct Node {
     // Kernels may use memory of both kinds; a range may not lie in both when the graph runs, nor
     // when the driver looks at it now. It may refuse the node: until then it is as in a capture.
     coherence::captureBegins();
-    (coherence::port().keepWhole(described.ranges.all()), ...);
+    (coherence::work().keepWhole(described.ranges.all()), ...);
     result = direct(real, described.argument...);
     if (result == CUDA_SUCCESS) coherence::noteRecorded();
     coherence::captureEnds();

@@ -38,10 +38,10 @@ constinit std::atomic<std::size_t> pending{0};
 
 void queued() noexcept {
   pending.fetch_add(1);
-  coherence::port().hostFunctionQueued();
+  coherence::work().hostFunctionQueued();
 }
 void ended() noexcept {
-  coherence::port().hostFunctionEnded();
+  coherence::work().hostFunctionEnded();
   std::size_t count = pending.load();
   while (count != 0 && !pending.compare_exchange_weak(count, count - 1)) {
   }
@@ -71,7 +71,7 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
   auto* const kept = new (std::nothrow) Given(given);
   if (kept == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   // Without ranges: this only waits for its turn among the threads that submit.
-  if (const Status begun = coherence::port().beginDeviceWork(*number, {}); !begun.ok()) {
+  if (const Status begun = coherence::work().beginDeviceWork(*number, {}); !begun.ok()) {
     delete kept;
     return resultOf(begun);
   }
@@ -82,7 +82,7 @@ CUresult queue(NativeStream stream, Given given, Submit&& submit) noexcept {
     result = submit(kept);
   }
   // Recorded as not submitted: an access inside the function must not wait for the function.
-  const Status noted = coherence::port().endDeviceWork(*number, false);
+  const Status noted = coherence::work().endDeviceWork(*number, false);
   if (result != CUDA_SUCCESS) {
     ended();
     delete kept;

@@ -353,15 +353,15 @@ Uses usesOf(CUfunction kernel) noexcept {
 }
 
 void forgetCode(CUmodule module) noexcept {
-  if (!coherence::port().inChildOfFork()) KernelCode::get().ended(module);
+  if (!coherence::memory().inChildOfFork()) KernelCode::get().ended(module);
 }
 
 void forgetCode(CUlibrary library) noexcept {
-  if (!coherence::port().inChildOfFork()) KernelCode::get().ended(library);
+  if (!coherence::memory().inChildOfFork()) KernelCode::get().ended(library);
 }
 
 void forgetAllCode() noexcept {
-  if (!coherence::port().inChildOfFork()) KernelCode::get().clear();
+  if (!coherence::memory().inChildOfFork()) KernelCode::get().clear();
 }
 
 GMAC_CUDA_TABLE(cudaKernelCode, GMAC_CUDA_NONE, GMAC_CUDA_PLAIN_CALLS)

@@ -42,7 +42,7 @@ void fetchWantedTable() noexcept {
   if (wanted.load(std::memory_order_relaxed) == 0) return;
   const std::uintptr_t address = wanted.exchange(0);
   if (const auto table = ManagedObjects::get().find(address); table) {
-    coherence::port().fetchIfQuiet(reinterpret_cast<const void*>(table->address), table->bytes);
+    coherence::memory().fetchIfQuiet(reinterpret_cast<const void*>(table->address), table->bytes);
   }
 }
 

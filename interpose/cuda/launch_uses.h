@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/device_code/pointer_uses.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/managed_objects.h"
@@ -36,7 +36,7 @@ class LaunchUses {
 
   // False: the launch may use every object.
   bool known() const { return known_; }
-  // For Port::beginDeviceWork().
+  // For WorkPort::beginDeviceWork().
   std::span<const coherence::DeviceRange> ranges() const { return {ranges_.data(), count_}; }
 
  private:

@@ -9,8 +9,9 @@
 #include "gmac/accel/cuda/deferred_frees.h"
 #include "gmac/api/adsm.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
 #include "gmac/coherence/small_heap.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
@@ -79,7 +80,7 @@ struct Allocate {
 
   template <ZeroStream Zero, typename Real>
   static CUresult run(Real real, CUdeviceptr* address, std::size_t bytes, unsigned flags) {
-    if (!coherence::port().managedMode()) return direct(real, address, bytes, flags);
+    if (!coherence::deviceMemory().managedMode()) return direct(real, address, bytes, flags);
     if (address == nullptr || bytes == 0 ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -90,8 +91,9 @@ struct Allocate {
     if (const CUresult result = getCurrent(&current); result != CUDA_SUCCESS) return result;
     if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (mayBeTheDrivers(bytes)) {
-      if (!coherence::port().ensureAccelerator().ok()) return failedAllocation(bytes);
-      if (coherence::port().reachedByCuda() && coherence::port().fitsNowhere(bytes)) {
+      if (!coherence::work().ensureAccelerator().ok()) return failedAllocation(bytes);
+      if (coherence::deviceMemory().reachedByCuda() &&
+          coherence::deviceMemory().fitsNowhere(bytes)) {
         return driversOwn(real, address, bytes, flags);
       }
     }
@@ -100,7 +102,7 @@ struct Allocate {
         flags == CU_MEM_ATTACH_HOST ? std::max(bytes, SmallHeap::kLargestObject + 1) : bytes;
     void* const object = adsmAlloc(wanted);
     if (object == nullptr) return failedAllocation(bytes);
-    if (!coherence::port().reachedByCuda()) {
+    if (!coherence::deviceMemory().reachedByCuda()) {
       (void)adsmFree(object);
       (void)gmac::fail(adsmErrorNotSupported,
                        "the accelerator is not a CUDA device; leave GMAC_ACCEL unset, or cuda");
@@ -109,7 +111,7 @@ struct Allocate {
     const auto number = reinterpret_cast<std::uintptr_t>(object);
     ManagedObjects::get().add(number, bytes);
     if (flags == CU_MEM_ATTACH_HOST && attachmentIsPromise())
-      (void)coherence::port().setUsers(object, coherence::Users::kCpu, {});
+      (void)coherence::deviceMemory().setUsers(object, coherence::Users::kCpu, {});
     *address = number;
     return CUDA_SUCCESS;
   }
@@ -119,7 +121,7 @@ struct Allocate {
 CUresult freed(void* address) noexcept {
   const Status status(adsmFree(address));
   if (!status.ok()) return resultOf(status);
-  const auto accelerator = coherence::port().ensureAccelerator();
+  const auto accelerator = coherence::work().ensureAccelerator();
   return resultOf(accelerator.ok() ? (*accelerator)->usable() : accelerator.status());
 }
 
@@ -132,7 +134,7 @@ struct Free {
     if (ManagedObjects::get().remove(address)) return freed(reinterpret_cast<void*>(address));
     if (!shared(cpuAddressOf(address), 1)) {
       // The driver still has it allocated.
-      if (coherence::port().isKept(address)) return CUDA_ERROR_INVALID_VALUE;
+      if (coherence::deviceMemory().isKept(address)) return CUDA_ERROR_INVALID_VALUE;
       switch (accel::cuda::beforeFree(address)) {
         case accel::cuda::Freeing::kNow:
           return direct(real, address, rest...);
@@ -142,7 +144,7 @@ struct Free {
           return CUDA_ERROR_INVALID_VALUE;
       }
     }
-    if (coherence::port().managedMode())
+    if (coherence::deviceMemory().managedMode())
       return freed(reinterpret_cast<void*>(cpuAddressOf(address)));
     return refuse(adsmErrorInvalidPointer, "freeing", address, "adsmFree() does that");
   }

@@ -2,7 +2,8 @@
 //
 // Hints for managed memory: prefetching, advice, attachment to streams. A prefetch is an early
 // flush or fetch. Advice is stored for queries. A hint that would hide a kernel's write if the
-// program did not keep to it takes effect only where it is a promise (coherence/port.h).
+// program did not keep to it takes effect only where it is a promise
+// (coherence/device_memory_port.h).
 #include <cuda.h>
 #include <sched.h>
 
@@ -10,6 +11,7 @@
 #include <optional>
 
 #include "gmac/api/adsm.h"
+#include "gmac/coherence/device_memory_port.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
 
@@ -89,9 +91,9 @@ CUresult prefetch(NativeStream stream, CUdeviceptr address, std::size_t bytes,
   objects.change(address, bytes, [&](Hints& hints) { hints.prefetched = location; });
   const auto* const first = reinterpret_cast<const void*>(address);
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-    return resultOf(coherence::port().startFetch(first, bytes));
-  const Status placed = coherence::port().prefer(first, bytes, location.id);
-  return resultOf(placed.ok() ? coherence::port().startFlush(first, bytes) : placed);
+    return resultOf(coherence::memory().startFetch(first, bytes));
+  const Status placed = coherence::deviceMemory().prefer(first, bytes, location.id);
+  return resultOf(placed.ok() ? coherence::memory().startFlush(first, bytes) : placed);
 }
 
 struct Prefetch {
@@ -200,8 +202,8 @@ struct Advise {
       case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
         objects.change(address, bytes, [&](Hints& hints) { hints.preferred = location; });
         if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
-          return resultOf(
-              coherence::port().prefer(reinterpret_cast<const void*>(address), bytes, location.id));
+          return resultOf(coherence::deviceMemory().prefer(reinterpret_cast<const void*>(address),
+                                                           bytes, location.id));
         }
         return CUDA_SUCCESS;
       case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
@@ -229,8 +231,8 @@ struct Advise {
   // Only for objects that are read-mostly throughout.
   static void noteReadMostly(ManagedObjects& objects, CUdeviceptr address, std::size_t bytes) {
     for (const ManagedObject& object : objects.touched(address, bytes)) {
-      coherence::port().setReadMostly(reinterpret_cast<const void*>(object.address),
-                                      objects.readMostly(object));
+      coherence::deviceMemory().setReadMostly(reinterpret_cast<const void*>(object.address),
+                                              objects.readMostly(object));
     }
   }
 };
@@ -269,7 +271,7 @@ struct Attach {
     if (*number == accel::kForeignStream && users == coherence::Users::kOneStream)
       users = coherence::Users::kEverybody;
     return resultOf(
-        coherence::port().setUsers(reinterpret_cast<const void*>(address), users, *number));
+        coherence::deviceMemory().setUsers(reinterpret_cast<const void*>(address), users, *number));
   }
 };
 

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "gmac/coherence/device_memory_port.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/managed_objects.h"
 
@@ -240,7 +241,7 @@ struct DeviceAttribute {
   static CUresult run(Real real, int* value, CUdevice_attribute attribute, CUdevice device) {
     const CUresult result = direct(real, value, attribute, device);
     if (result == CUDA_SUCCESS && attribute == CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY &&
-        coherence::port().managedMode()) {
+        coherence::deviceMemory().managedMode()) {
       *value = 1;
     }
     return result;

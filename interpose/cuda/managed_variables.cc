@@ -13,7 +13,7 @@
 
 #include "gmac/accel/backoff.h"
 #include "gmac/base/ample_stack.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
 #include "gmac/coherence/wait_limit.h"
 #include "gmac/os/fault.h"
 #include "interpose/cuda/call.h"
@@ -138,7 +138,7 @@ CUresult awaitVariable(CUlibrary library, CUdeviceptr address, std::size_t bytes
   (void)realOf<Call_cuCtxRecordEvent>();
   (void)realOf<Call_cuEventQuery>();
   (void)realOf<Call_cuEventDestroy_v2>();
-  limit.store(coherence::port().waitLimit());
+  limit.store(coherence::deviceMemory().waitLimit());
   const std::lock_guard lock(changes);
   Variable* free = nullptr;
   for (Variable* one = variables.load(); one != nullptr; one = one->next) {

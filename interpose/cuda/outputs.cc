@@ -10,7 +10,8 @@
 #include <type_traits>
 
 #include "gmac/accel/cuda/deferred_frees.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/cuda/call.h"
 
 // cuda.h shows the newest signature under this name; the symbol is the older one.
@@ -89,7 +90,7 @@ struct Allocation {
     for (;;) {
       const CUresult result = Output::run<Zero>(real, args...);
       if (result != CUDA_ERROR_OUT_OF_MEMORY ||
-          !(coherence::port().makeRoom() || accel::cuda::waitForDeferred())) {
+          !(coherence::deviceMemory().makeRoom() || accel::cuda::waitForDeferred())) {
         return result;
       }
     }
@@ -104,7 +105,7 @@ struct FreeMemory {
   static CUresult run(Real real, std::size_t* available, std::size_t* total) {
     const CUresult result = Output::run<Zero>(real, available, total);
     if (result == CUDA_SUCCESS && available != nullptr && !inForeignContext()) {
-      *available += coherence::port().keptBytes();
+      *available += coherence::deviceMemory().keptBytes();
     }
     return result;
   }

@@ -14,7 +14,7 @@ std::size_t ofOneKind(std::uintptr_t first, std::size_t bytes, std::size_t strid
                       std::size_t count) noexcept {
   if (count == 0) return 0;
   const std::size_t all = (count - 1) * stride + bytes;
-  const std::size_t most = coherence::port().ofOneKind(reinterpret_cast<const void*>(first), all);
+  const std::size_t most = coherence::work().ofOneKind(reinterpret_cast<const void*>(first), all);
   if (most >= all) return count;
   return most < bytes ? 0 : (most - bytes) / stride + 1;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Copies and fills in parts. The driver refuses a range that lies in two kinds of memory, as an
-// object does of which pages have one copy, in the CPU's memory (Port::ofOneKind()).
+// object does of which pages have one copy, in the CPU's memory (WorkPort::ofOneKind()).
 #ifndef GMAC_INTERPOSE_CUDA_PARTS_H_
 #define GMAC_INTERPOSE_CUDA_PARTS_H_
 

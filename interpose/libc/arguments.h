@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/private_copy.h"
 #include "interpose/libc/stand_in.h"
 

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/os/signal_mask.h"
 #include "interpose/base/real.h"
 #include "interpose/base/scratch.h"

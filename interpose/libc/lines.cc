@@ -20,7 +20,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 #include "interpose/base/scratch.h"
 

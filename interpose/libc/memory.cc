@@ -32,7 +32,7 @@
 #include <cwchar>
 
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #if GMAC_HAVE_CUDA
 #include "gmac/accel/cuda/reentry.h"
 #endif
@@ -149,7 +149,7 @@ bool insideDriver() {
   }
   const int savedErrno = errno;
   uncancelled([&]() noexcept {
-    coherence::port().copy(to, from, bytes, realMemmove.load(std::memory_order_relaxed));
+    coherence::memory().copy(to, from, bytes, realMemmove.load(std::memory_order_relaxed));
   });
   errno = savedErrno;
   return true;
@@ -161,7 +161,7 @@ bool insideDriver() {
   }
   const int savedErrno = errno;
   uncancelled([&]() noexcept {
-    coherence::port().fill(to, value, bytes, realMemset.load(std::memory_order_relaxed));
+    coherence::memory().fill(to, value, bytes, realMemset.load(std::memory_order_relaxed));
   });
   errno = savedErrno;
   return true;

@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac::interpose {
 namespace {

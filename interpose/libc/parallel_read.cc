@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/trace.h"
 #include "interpose/base/scratch.h"
 
@@ -155,7 +155,7 @@ bool ParallelRead::readPiece(std::uint32_t piece, void* scratch) {
     std::memcpy(to, scratch, static_cast<std::size_t>(count));
   }
   // Only a hint: if this fails, the call that needs the copy makes it.
-  if (whole) (void)coherence::port().startFlush(to, bytes);
+  if (whole) (void)coherence::memory().startFlush(to, bytes);
   return whole;
 }
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/os/helper_threads.h"
 #include "interpose/base/real.h"
 #include "interpose/base/scratch.h"
@@ -50,7 +50,7 @@ class FetchAhead {
     if (started_ >= bytes_ || started_ - end > kFetchAheadBytes / 2) return;
     const std::size_t until = std::min(bytes_, end + kFetchAheadBytes);
     // Only a hint: a piece that was not fetched ahead is fetched when it is held.
-    (void)coherence::port().startFetch(buffer_ + started_, until - started_);
+    (void)coherence::memory().startFetch(buffer_ + started_, until - started_);
     started_ = until;
   }
 
@@ -63,7 +63,7 @@ class FetchAhead {
 // Transfers [from, bytes) of the buffer from front to back.
 Outcome inOrder(const Transfer& transfer, std::size_t from, std::size_t bytes) {
   const bool reads = transfer.direction == Direction::kRead;
-  const std::size_t pieceBytes = coherence::port().pieceBytes();
+  const std::size_t pieceBytes = coherence::memory().pieceBytes();
   FetchAhead ahead(transfer.buffer, reads ? 0 : bytes);
   Outcome outcome{from};
   while (outcome.done < bytes) {
@@ -90,13 +90,13 @@ Outcome inOrder(const Transfer& transfer, std::size_t from, std::size_t bytes) {
     }
     outcome.done += piece;
     // Only a hint: if this fails, the call that needs the copy makes it.
-    if (reads && piece == pieceBytes) (void)coherence::port().startFlush(at, piece);
+    if (reads && piece == pieceBytes) (void)coherence::memory().startFlush(at, piece);
   }
   return outcome;
 }
 
 std::size_t parallelPieceBytes() {
-  return std::min(coherence::port().pieceBytes(), kMostPieceBytes);
+  return std::min(coherence::memory().pieceBytes(), kMostPieceBytes);
 }
 
 // The bytes of a transfer that the file has now, and, from their front, the whole pieces that lie
@@ -114,12 +114,12 @@ Extent extentOf(const Transfer& transfer, std::size_t bytes, off64_t offset) {
   }
   bytes = std::min(bytes, static_cast<std::size_t>(status.st_size - offset));
   bool shared = false;
-  const std::size_t inObject = coherence::port().sharedPrefix(transfer.buffer, bytes, &shared);
+  const std::size_t inObject = coherence::memory().sharedPrefix(transfer.buffer, bytes, &shared);
   const std::size_t pieceBytes = parallelPieceBytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(transfer.buffer);
   const auto end = (begin + inObject) / pieceBytes * pieceBytes;
   const bool worthIt =
-      shared && end >= begin + kLeastPieces * pieceBytes && coherence::port().ioThreads() > 1;
+      shared && end >= begin + kLeastPieces * pieceBytes && coherence::memory().ioThreads() > 1;
   return {bytes, worthIt ? end - begin : 0};
 }
 
@@ -131,7 +131,7 @@ Outcome readAt(const Transfer& transfer, std::size_t bytes, std::size_t inParall
     ParallelRead read(transfer.buffer, inParallel, parallelPieceBytes(), transfer.call);
     {
       const os::Helpers helpers(read,
-                                std::min(coherence::port().ioThreads(), read.pieceCount()) - 1);
+                                std::min(coherence::memory().ioThreads(), read.pieceCount()) - 1);
       read.run();
     }
     outcome = {read.done(), read.ended(), read.error()};
@@ -166,7 +166,8 @@ Outcome readAtPosition(const Transfer& transfer, std::size_t bytes) {
 }
 
 Outcome transferAll(const Transfer& transfer, std::size_t bytes) {
-  const bool onePiece = nextPiece(transfer.buffer, bytes, coherence::port().pieceBytes()) == bytes;
+  const bool onePiece =
+      nextPiece(transfer.buffer, bytes, coherence::memory().pieceBytes()) == bytes;
   if (transfer.direction == Direction::kWrite || onePiece) return inOrder(transfer, 0, bytes);
   if (!transfer.positioned) return readAtPosition(transfer, bytes);
   return readAt(transfer, bytes, extentOf(transfer, bytes, transfer.offset).inParallel);
@@ -183,8 +184,8 @@ ssize_t transferInPieces(const Transfer& transfer) {
     return -1;
   }
   // One piece whose blocks are larger than a piece.
-  if (transfer.direction == Direction::kRead && outcome.done >= coherence::port().pieceBytes()) {
-    (void)coherence::port().startFlush(transfer.buffer, outcome.done);
+  if (transfer.direction == Direction::kRead && outcome.done >= coherence::memory().pieceBytes()) {
+    (void)coherence::memory().startFlush(transfer.buffer, outcome.done);
   }
   // If bytes were transferred before the failure, the call succeeds with their count; the next call
   // meets the error.

@@ -13,7 +13,7 @@
 #include <cstddef>
 
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 #include "interpose/libc/stand_in.h"
 #include "interpose/libc/transfer.h"

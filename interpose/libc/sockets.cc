@@ -19,7 +19,7 @@
 #include <optional>
 
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "interpose/base/real.h"

@@ -35,7 +35,7 @@ void walk(const Vector& given, const Visit& visit) {
       bool shared = false;
       std::size_t stretch = bytes;
       if (left > 0 && coherence::touchesShared(at, bytes)) {
-        stretch = coherence::port().sharedPrefix(at, bytes, &shared);
+        stretch = coherence::memory().sharedPrefix(at, bytes, &shared);
         if (shared) stretch = std::min(stretch, left);
       }
       visit(at, stretch, shared);

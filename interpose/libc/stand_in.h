@@ -10,7 +10,7 @@
 #include <climits>
 #include <cstddef>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/scratch.h"
 
 namespace gmac::interpose {

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 
 namespace gmac::interpose {

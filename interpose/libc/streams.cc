@@ -25,7 +25,7 @@
 #include <cstring>
 
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "interpose/base/real.h"
@@ -146,7 +146,7 @@ std::size_t transferStream(Direction direction, const void* buffer, std::size_t 
   TraceSpan span("io", reads ? "fread" : "fwrite", {"bytes", bytes});
   const int errnoBefore = errno;
   const bool waits = streamWaits(stream);
-  const std::size_t pieceBytes = waits ? kBounceBytes : coherence::port().pieceBytes();
+  const std::size_t pieceBytes = waits ? kBounceBytes : coherence::memory().pieceBytes();
   const Scratch bounce(waits ? std::min(bytes, kBounceBytes) : 1);
   auto* const begin = static_cast<std::byte*>(const_cast<void*>(buffer));
   std::size_t done = 0;

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "gmac/base/cancellation.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 #include "interpose/libc/pieces.h"
@@ -169,7 +169,7 @@ ssize_t transferPart(const VectorTransfer& transfer, const iovec& part, std::siz
 
 // Long shared parts in pieces; the parts between them together.
 ssize_t transferInRuns(const VectorTransfer& transfer) {
-  const std::size_t pieceBytes = coherence::port().pieceBytes();
+  const std::size_t pieceBytes = coherence::memory().pieceBytes();
   const auto isLong = [pieceBytes](const iovec& part) {
     return part.iov_len >= pieceBytes && coherence::touchesShared(part.iov_base, part.iov_len);
   };
@@ -227,7 +227,7 @@ ssize_t transferAsSuits(const VectorTransfer& transfer) {
         return transfer.call(privately.parts, static_cast<int>(privately.count), 0);
       });
     case Way::kInPieces:
-      if (transfer.mayBeCut && bytes > coherence::port().pieceBytes() && isPlainVector(given)) {
+      if (transfer.mayBeCut && bytes > coherence::memory().pieceBytes() && isPlainVector(given)) {
         return inPieces(transfer.descriptor, transfer.positioned,
                         [&] { return transferInRuns(transfer); });
       }
@@ -278,7 +278,7 @@ void visitShared(const Vector& given, const Visit& visit) {
     std::size_t left = std::min(given.parts[i].iov_len, most - offset);
     while (left > 0) {
       bool shared = false;
-      const std::size_t stretch = coherence::port().sharedPrefix(at, left, &shared);
+      const std::size_t stretch = coherence::memory().sharedPrefix(at, left, &shared);
       if (shared) visit(at, stretch, offset);
       at += stretch;
       offset += stretch;

@@ -103,7 +103,7 @@ int advisePart(std::byte* part, std::size_t bytes, Effect effect) {
       std::memset(part, 0, bytes);
       break;
     case Effect::kFetch:
-      (void)coherence::port().startFetch(part, bytes);  // an access will meet the error again
+      (void)coherence::memory().startFetch(part, bytes);  // an access will meet the error again
       break;
     case Effect::kRead:
     case Effect::kWrite:

@@ -16,7 +16,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/private_copy.h"
 #include "interpose/base/real.h"
 
@@ -27,7 +27,7 @@
 namespace gmac::interpose {
 namespace {
 
-bool mayOpen() noexcept { return coherence::anythingShared() && !coherence::port().worksHere(); }
+bool mayOpen() noexcept { return coherence::anythingShared() && !coherence::memory().worksHere(); }
 
 void openStored(long flags, void* ofParent, void* ofChild) noexcept {
   const int savedErrno = errno;

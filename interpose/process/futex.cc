@@ -18,7 +18,7 @@
 #include <ctime>
 
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/system_call.h"
 
 namespace gmac::interpose {

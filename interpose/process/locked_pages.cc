@@ -14,7 +14,7 @@
 
 #include "gmac/base/cancellation.h"
 #include "gmac/base/round_up.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 #include "interpose/process/pages.h"
 

@@ -46,7 +46,7 @@
 
 #include "gmac/base/cancellation.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/shared_ranges.h"
 #include "interpose/base/real.h"
 

@@ -16,7 +16,7 @@
 #include "gmac/base/log.h"
 #include "gmac/base/own_mappings.h"
 #include "gmac/base/round_up.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 #include "interpose/base/served_call.h"
 #include "interpose/base/system_call.h"
@@ -68,8 +68,8 @@ inline Pages pagesOf(const void* address, std::size_t bytes) noexcept {
 // The calls of the runtime itself, of its allocator and of its driver are none of the program's. A
 // child of fork has no objects, and may use their addresses for its own mappings.
 inline bool programChangesMappings() noexcept {
-  return !own_mappings::changingHere() && !coherence::port().worksHere() &&
-         !coherence::port().inChildOfFork();
+  return !own_mappings::changingHere() && !coherence::memory().worksHere() &&
+         !coherence::memory().inChildOfFork();
 }
 
 // Whether the program changes mappings of shared objects there.
@@ -95,7 +95,7 @@ int forEachPart(const Pages& pages, const Handle& handle) {
   std::byte* position = pages.begin;
   for (std::size_t left = pages.bytes; left > 0;) {
     bool shared = false;
-    const std::size_t length = coherence::port().sharedPrefix(position, left, &shared);
+    const std::size_t length = coherence::memory().sharedPrefix(position, left, &shared);
     if (const int result = handle(position, length, shared); result != 0) return result;
     position += length;
     left -= length;

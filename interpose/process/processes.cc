@@ -29,7 +29,7 @@
 #include <vector>
 
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/os/signal_mask.h"
 #include "interpose/base/real.h"
 
@@ -78,7 +78,7 @@ bool touch(const char* string) noexcept {
     const bool atStart = next == string || reinterpret_cast<std::uintptr_t>(next) % 4096 == 0;
     if (atStart && isShared(const_cast<const char*>(next), 4096)) {
       any = true;
-      if (coherence::port().inChildOfFork()) return any;
+      if (coherence::memory().inChildOfFork()) return any;
     }
     if (*next == '\0') return any;
   }
@@ -90,7 +90,7 @@ bool touch(Strings strings) noexcept {
   for (Strings next = strings;; ++next) {
     if (isShared(next, sizeof *next)) {
       any = true;
-      if (coherence::port().inChildOfFork()) return any;
+      if (coherence::memory().inChildOfFork()) return any;
     }
     if (*next == nullptr) return any;
     any = touch(*next) || any;
@@ -136,7 +136,7 @@ int execWith(const Given& given, Exec exec) {
       return exec();
     }();
     if (!shared || errno != EFAULT || attempt == kAttempts) return result;
-    if (coherence::port().inChildOfFork()) {
+    if (coherence::memory().inChildOfFork()) {
       log(LogLevel::kError,
           "a child of fork was to run a program with strings in a shared object, which the child "
           "does not have: copy them before the fork");

@@ -21,7 +21,7 @@
 
 #include "gmac/base/cancellation.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "interpose/base/real.h"
 #include "interpose/base/served_call.h"
 

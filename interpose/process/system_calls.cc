@@ -141,7 +141,7 @@ __attribute__((used, visibility("hidden"))) long gmacServeSystemCall(long number
                                                                      long sixth) {
   // The masks and the action of SIGSEGV are served before anything is shared, too.
   const bool ofSignals = number == SYS_rt_sigprocmask || number == SYS_rt_sigaction;
-  if (!ofSignals && (!coherence::anythingShared() || coherence::port().worksHere())) [[likely]]
+  if (!ofSignals && (!coherence::anythingShared() || coherence::memory().worksHere())) [[likely]]
     return gmacSystemCall(number, first, second, third, fourth, fifth, sixth);
   const Words words = {first, second, third, fourth, fifth, sixth};
   if (number >= 0 && number < kSystemCalls) {

@@ -84,13 +84,13 @@ class Devices : public ::testing::Test {
                       listed ? 1 : 0);
   }
   static void verify() {
-    EXPECT_TRUE(Runtime::get().ok() && (*Runtime::get())->manager().verify().ok())
+    EXPECT_TRUE(Runtime::get().ok() && (*Runtime::get())->memory().verify().ok())
         << adsmLastErrorString();
   }
   // Of a large object.
   static std::size_t blockBytes() {
-    const Manager& manager = (*Runtime::get())->manager();
-    return manager.protocol().wholeObjects() ? kBytes : manager.options().blockBytes;
+    const CoherentMemory& memory = (*Runtime::get())->memory();
+    return memory.protocol().wholeObjects() ? kBytes : memory.options().blockBytes;
   }
   static std::size_t freeOn(int device) {
     adsmDeviceInfo_t info;
@@ -267,7 +267,7 @@ TEST_F(Devices, DISABLED_ItsFirstUseChoosesItsHome) {
   verify();
   ASSERT_EQ(call(1, data, true, kOne), adsmSuccess) << adsmLastErrorString();
   // Under batch-update what the CPU has read it may write without a fault.
-  const bool batch = (*Runtime::get())->manager().protocol().name() == "batch";
+  const bool batch = (*Runtime::get())->memory().protocol().name() == "batch";
   EXPECT_EQ(stats().migratedBytes.value(), batch ? 0 : std::size_t{64} << 10);
   EXPECT_EQ(data[0], 7u);
   EXPECT_EQ(adsmFree(data), adsmSuccess);

@@ -128,10 +128,10 @@ class Ranges : public ::testing::Test {
     return words;
   }
   static void verify() {
-    EXPECT_TRUE(Runtime::get().ok() && (*Runtime::get())->manager().verify().ok())
+    EXPECT_TRUE(Runtime::get().ok() && (*Runtime::get())->memory().verify().ok())
         << adsmLastErrorString();
   }
-  static bool wholeObjects() { return (*Runtime::get())->manager().protocol().wholeObjects(); }
+  static bool wholeObjects() { return (*Runtime::get())->memory().protocol().wholeObjects(); }
   int deviceOf(std::size_t part) const { return static_cast<int>(part) % devices_; }
 
   void addTo(int device, Word* data, std::size_t first, std::size_t count, Word addend = 1) {

@@ -12,8 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -74,8 +75,8 @@ class BulkMachine {
   }
 
   FakeAccelerator& fake() { return machine_.fake(); }
-  Manager& manager() { return machine_.manager(); }
-  ManagerUnderTest& machine() { return machine_; }
+  coherence::MemoryPort& memory() { return machine_.memory(); }
+  Machine& machine() { return machine_; }
   std::byte* allocate(std::size_t bytes) { return machine_.allocate(bytes); }
   void callNothing() { machine_.call(nothing_, {}); }
   void callWrite(std::byte* object, std::size_t bytes) {
@@ -128,10 +129,10 @@ class BulkMachine {
   }
 
   void copy(void* to, const void* from, std::size_t bytes) {
-    withoutFaults([&] { manager().copy(to, from, bytes, &std::memmove); });
+    withoutFaults([&] { memory().copy(to, from, bytes, &std::memmove); });
   }
   void fill(void* to, int value, std::size_t bytes) {
-    withoutFaults([&] { manager().fill(to, value, bytes, &std::memset); });
+    withoutFaults([&] { memory().fill(to, value, bytes, &std::memset); });
   }
 
  private:
@@ -143,7 +144,7 @@ class BulkMachine {
     machine_.verify();
   }
 
-  ManagerUnderTest machine_;
+  Machine machine_;
   adsmKernel_t nothing_;
   adsmKernel_t write_;
 };
@@ -413,7 +414,7 @@ TEST(BulkFailure, NamesTheObjectTheOperationAndTheDriversWords) {
         std::byte* b = machine.allocate(4 * kBlock);
         (void)machine.prepare(a, 4 * kBlock, States::kInvalid);
         machine.fake().failNext(Op::Kind::kCopyWithin, 1, adsmErrorSystem);
-        machine.manager().copy(b + kBlock, a, 3 * kBlock, &std::memmove);
+        machine.memory().copy(b + kBlock, a, 3 * kBlock, &std::memmove);
       },
       "object 0x[0-9a-f]+ \\(262144 bytes\\), block 1: a bulk copy failed: .*injected failure of "
       "copyWithin");

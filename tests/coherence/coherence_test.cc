@@ -10,8 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -39,12 +40,13 @@ class Coherence : public ::testing::TestWithParam<MachineSetup> {
   }
 
   FakeAccelerator& fake() { return machine_.fake(); }
-  Manager& manager() { return machine_.manager(); }
+  CoherentMemory& objects() { return machine_.objects(); }
+  coherence::MemoryPort& memory() { return machine_.memory(); }
   static const void* number(std::size_t value) { return reinterpret_cast<const void*>(value); }
   void addOne(int* data, std::size_t count) { machine_.call(addOne_, {data, number(count)}); }
   bool isBatch() const { return GetParam().protocol == "batch"; }
 
-  ManagerUnderTest machine_;
+  Machine machine_;
   adsmKernel_t addOne_;
   adsmKernel_t sumInto_;
   adsmKernel_t nothing_;
@@ -220,7 +222,7 @@ TEST_P(Coherence, AWriteOnlyObjectKeepsWhatTheKernelDoesNotWrite) {
 TEST_P(Coherence, BoundObjectsBelongToTheirKernels) {
   int* bound = machine_.allocateArray<int>(kInts);
   int* free = machine_.allocateArray<int>(kInts);
-  ASSERT_TRUE(manager().bind(bound + 3, addOne_, adsmReadWrite).ok()) << lastErrorText();
+  ASSERT_TRUE(objects().bind(bound + 3, addOne_, adsmReadWrite).ok()) << lastErrorText();
   bound[0] = free[0] = 1;
   machine_.call(nothing_, {});
   machine_.expectNothingHappens([&] { EXPECT_EQ(bound[0], 1); });
@@ -234,7 +236,7 @@ TEST_P(Coherence, BoundObjectsBelongToTheirKernels) {
 TEST_P(Coherence, AnObjectBoundAfterACallWaitsForThatCall) {
   int* data = machine_.allocateArray<int>(kInts);
   addOne(data, kInts);
-  ASSERT_TRUE(manager().bind(data, nothing_, adsmRead).ok());
+  ASSERT_TRUE(objects().bind(data, nothing_, adsmRead).ok());
   EXPECT_EQ(data[0], 1);
   machine_.call(nothing_, {});
   EXPECT_EQ(data[1], 1);
@@ -243,7 +245,7 @@ TEST_P(Coherence, AnObjectBoundAfterACallWaitsForThatCall) {
 TEST_P(Coherence, AnObjectBoundForReadingStaysReadable) {
   int* input = machine_.allocateArray<int>(kInts);
   int* output = machine_.allocateArray<int>(kInts);
-  ASSERT_TRUE(manager().bind(input, sumInto_, adsmRead).ok());
+  ASSERT_TRUE(objects().bind(input, sumInto_, adsmRead).ok());
   std::fill_n(input, kInts, 3);
   machine_.call(sumInto_, {output, input, number(kInts)});
   const std::size_t pending = fake().pending();
@@ -255,8 +257,8 @@ TEST_P(Coherence, AnObjectBoundForReadingStaysReadable) {
 
 TEST_P(Coherence, ForgettingAKernelDropsItsBindings) {
   int* data = machine_.allocateArray<int>(kInts);
-  ASSERT_TRUE(manager().bind(data, nothing_, adsmReadWrite).ok());
-  ASSERT_TRUE(manager().forget(nothing_).ok());
+  ASSERT_TRUE(objects().bind(data, nothing_, adsmReadWrite).ok());
+  ASSERT_TRUE(objects().forget(nothing_).ok());
   addOne(data, kInts);
   EXPECT_EQ(data[0], 1);
 }
@@ -281,7 +283,7 @@ TEST_P(Coherence, SmallObjectsShareARegionAndKeepTheirBytes) {
 
 TEST_P(Coherence, SafeObjectsHaveAnotherAddressOnTheAccelerator) {
   auto* data = reinterpret_cast<int*>(machine_.allocate(kInts * 4, Placement::kAnywhere));
-  auto device = manager().deviceAddress(data + 5);
+  auto device = objects().deviceAddress(data + 5);
   ASSERT_TRUE(device.ok());
   EXPECT_NE(*device, data + 5);
   std::fill_n(data, kInts, 4);
@@ -332,7 +334,7 @@ TEST_P(Coherence, ACrashedKernelIsReportedOnceAndTheRuntimeGoesOn) {
   data[0] = 1;
   fake().crashKernel(1);
   addOne(data, kInts);
-  EXPECT_EQ(manager().sync().code(), adsmErrorKernel);
+  EXPECT_EQ(objects().sync().code(), adsmErrorKernel);
   EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("a kernel crashed"));
   machine_.sync();
   addOne(data, kInts);
@@ -343,13 +345,13 @@ TEST_P(Coherence, ACrashedKernelIsReportedOnceAndTheRuntimeGoesOn) {
 TEST_P(Coherence, HeldRangesAreOpenForSystemCallsAndKeepTheirBytes) {
   auto* data = reinterpret_cast<std::byte*>(machine_.allocateArray<int>(kInts));
   addOne(reinterpret_cast<int*>(data), kInts);
-  ASSERT_TRUE(manager().hold(data + 100, 2 * kMiB, true).ok()) << lastErrorText();
+  ASSERT_TRUE(memory().hold(data + 100, 2 * kMiB, true).ok()) << lastErrorText();
   machine_.verify();
   for (const std::size_t offset : {std::size_t{100}, kMiB, 2 * kMiB + 99}) {
     EXPECT_EQ(accessAt(data + offset), os::Access::kReadWrite) << offset;
   }
   machine_.expectNothingHappens([&] { std::memset(data + 100, 3, 2 * kMiB); });
-  manager().unhold(data + 100, 2 * kMiB);
+  memory().unhold(data + 100, 2 * kMiB);
   machine_.verify();
   EXPECT_EQ(reinterpret_cast<int*>(data)[0], 1);
   EXPECT_EQ(reinterpret_cast<int*>(data)[26], 0x03030303);
@@ -358,20 +360,20 @@ TEST_P(Coherence, HeldRangesAreOpenForSystemCallsAndKeepTheirBytes) {
 }
 
 TEST_P(Coherence, ThousandsOfObjectsWork) {
-  std::vector<int*> objects;
+  std::vector<int*> allocated;
   for (int i = 0; i < 1200; ++i) {
-    auto made = manager().allocate(40 * kKiB, Placement::kSameAddress);
+    auto made = objects().allocate(40 * kKiB, Placement::kSameAddress);
     ASSERT_TRUE(made.ok()) << lastErrorText();
-    objects.push_back(static_cast<int*>(*made));
-    *objects.back() = i;
+    allocated.push_back(static_cast<int*>(*made));
+    *allocated.back() = i;
   }
   machine_.call(nothing_, {});
   for (int i = 0; i < 1200; ++i) {
-    EXPECT_EQ(*objects[i], i);
+    EXPECT_EQ(*allocated[i], i);
   }
   machine_.verify();
-  for (int* object : objects) {
-    ASSERT_TRUE(manager().free(object).ok()) << lastErrorText();
+  for (int* object : allocated) {
+    ASSERT_TRUE(objects().free(object).ok()) << lastErrorText();
   }
 }
 

@@ -15,8 +15,10 @@
 #include <string>
 #include <vector>
 
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -62,7 +64,7 @@ class ComeAndGo : public ::testing::TestWithParam<Kind> {
   }
   void start(const MachineSetup& setup) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
   }
   FakeAccelerator& fake() { return machine_->fake(); }
   static bool isZero(const std::byte* at, std::size_t bytes) {
@@ -82,9 +84,9 @@ class ComeAndGo : public ::testing::TestWithParam<Kind> {
   }
   void launch(std::function<void()> work) { (void)machine_->launch(kStream, std::move(work)); }
   void wait() {
-    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(std::nullopt);
     fake().runAll();
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
   }
   static volatile std::uint8_t& at(std::byte* object, std::size_t offset) {
     return *reinterpret_cast<volatile std::uint8_t*>(object + offset);
@@ -99,7 +101,7 @@ class ComeAndGo : public ::testing::TestWithParam<Kind> {
   static std::uint64_t moved() { return stats().zeroCopies.value(); }
   std::vector<Op> moves() { return fake().log({Op::Kind::kMove}); }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
 };
 
 TEST_P(ComeAndGo, WhatTheCpuHasWrittenIsOpenInTheNextObject) {
@@ -205,7 +207,7 @@ TEST_P(ComeAndGo, TheMemoryIsGivenBackOpen) {
   std::byte* const object = store(5);
   machine_->free(object);
   ASSERT_EQ(accessAt(object + 5), os::Access::kReadWrite);
-  EXPECT_TRUE(machine_->manager().makeRoom());
+  EXPECT_TRUE(machine_->deviceMemory().makeRoom());
   EXPECT_EQ(fake().liveAllocations(), 0u);
 }
 
@@ -329,7 +331,7 @@ TEST_P(RoundsOfEach, MoveBackWhereNoKernelComesAnyMore) {
 TEST_P(RoundsOfEach, MoveBackWhenTheirMemoryIsGivenBack) {
   ASSERT_NO_FATAL_FAILURE(move());
   fake().clearLog();
-  EXPECT_TRUE(machine_->manager().makeRoom());
+  EXPECT_TRUE(machine_->deviceMemory().makeRoom());
   EXPECT_EQ(moves().size(), 1u);
   EXPECT_EQ(fake().liveAllocations(), 0u);
   EXPECT_TRUE(isZero(round() + 6, kBytes - 6));
@@ -413,9 +415,9 @@ TEST_P(RoundsOfEach, NotInOtherPrograms) {
 
 TEST_P(RoundsOfEach, OneCopyTakesNoneOfTheDevicesMemory) {
   ASSERT_NO_FATAL_FAILURE(move());
-  EXPECT_EQ(machine_->manager().keptBytes(), 0u);
+  EXPECT_EQ(machine_->deviceMemory().keptBytes(), 0u);
   machine_->free(store(5, kMiB));
-  EXPECT_EQ(machine_->manager().keptBytes(), kMiB);
+  EXPECT_EQ(machine_->deviceMemory().keptBytes(), kMiB);
 }
 
 // The device is full.

@@ -11,9 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/protocols/protocol.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -56,7 +57,7 @@ MachineSetup withMovedPages() {
 }
 
 // An object of which only the accelerator has the bytes. The log is empty then.
-std::byte* allocateInvalid(ManagerUnderTest& machine, std::size_t bytes) {
+std::byte* allocateInvalid(Machine& machine, std::size_t bytes) {
   std::byte* const object = machine.allocate(bytes);
   machine.call(nothingKernel(machine.fake()), {});
   machine.sync();
@@ -68,7 +69,7 @@ const std::set<Op::Kind> kMoves = {Op::Kind::kCopyIn, Op::Kind::kCopyOut, Op::Ki
 const Op kLaunch{Op::Kind::kLaunch, 0, 0, "nothing"};
 
 TEST(RollingCopies, NeighbouringDirtyBlocksGoInOneCopyBeforeTheLaunch) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(10 * kBlock);
   for (const int block : {1, 2, 3, 6, 7, 9}) {
@@ -87,7 +88,7 @@ TEST(MovedCopies, AreNeverSmallerThanTheDriverCanReachWhateverTheBlockSize) {
     MachineSetup setup = whole(protocol);
     setup.blockBytes = 4 * kKiB;
     setup.fake.movedPages = true;
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     std::byte* small = machine.allocate(300);
     std::byte* large = machine.allocate(kBlock + 1);
     machine.fake().clearLog();
@@ -105,7 +106,7 @@ TEST(MovedCopies, AreNeverSmallerThanTheDriverCanReachWhateverTheBlockSize) {
 }
 
 TEST(RollingCopies, ACallClosesAnObjectInOneProtectionChange) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(10 * kBlock);
   for (const int block : {1, 2, 5}) {
@@ -118,7 +119,7 @@ TEST(RollingCopies, ACallClosesAnObjectInOneProtectionChange) {
 }
 
 TEST(RollingCopies, ACallThatOnlyReadsClosesRunsOfDirtyBlocksAndNothingElse) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   std::byte* a = allocateInvalid(machine, 8 * kBlock);
   EXPECT_EQ(a[0], std::byte{0});
   for (const int block : {1, 2, 4}) {
@@ -136,7 +137,7 @@ TEST(RollingCopies, ACallThatOnlyReadsClosesRunsOfDirtyBlocksAndNothingElse) {
 }
 
 TEST(RollingCopies, AReadFetchesItsBlockOnly) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   std::byte* a = allocateInvalid(machine, 10 * kBlock + kPage);
   EXPECT_EQ(a[4 * kBlock + 1], std::byte{0});
   EXPECT_EQ(a[10 * kBlock], std::byte{0});  // the last block is shorter
@@ -146,7 +147,7 @@ TEST(RollingCopies, AReadFetchesItsBlockOnly) {
 }
 
 TEST(RollingCopies, AWriteToAnInvalidBlockIsOneFault) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   std::byte* a = allocateInvalid(machine, 10 * kBlock);
   const std::uint64_t reads = stats().readFaults.value();
   const std::uint64_t writes = stats().writeFaults.value();
@@ -158,7 +159,7 @@ TEST(RollingCopies, AWriteToAnInvalidBlockIsOneFault) {
 }
 
 TEST(RollingCopies, AFirstWriteIsOneFaultAndNoCopy) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   std::byte* a = machine.allocate(4 * kBlock);
   machine.fake().clearLog();
   const std::uint64_t reads = stats().readFaults.value();
@@ -172,7 +173,7 @@ TEST(RollingCopies, AFirstWriteIsOneFaultAndNoCopy) {
 }
 
 TEST(RollingCopies, TheOldestDirtyBlockIsEvicted) {
-  ManagerUnderTest machine(rolling(2));
+  Machine machine(rolling(2));
   std::byte* a = machine.allocate(10 * kBlock);
   machine.fake().clearLog();
   const std::uint64_t before = stats().evictions.value();
@@ -188,17 +189,17 @@ TEST(RollingCopies, TheOldestDirtyBlockIsEvicted) {
 }
 
 TEST(RollingCopies, TheEndOfAHoldEvictsWhatHasBecomeTooMuchMeanwhile) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   std::byte* a = machine.allocate(3 * kBlock);
-  ASSERT_TRUE(machine.manager().hold(a, 3 * kBlock, true).ok()) << lastErrorText();
+  ASSERT_TRUE(machine.memory().hold(a, 3 * kBlock, true).ok()) << lastErrorText();
   EXPECT_THAT(machine.fake().copies(), IsEmpty());
-  machine.manager().unhold(a, 3 * kBlock);
+  machine.memory().unhold(a, 3 * kBlock);
   EXPECT_THAT(machine.fake().copies(), ElementsAre(copyIn(a, kBlock), copyIn(a + kBlock, kBlock)));
   machine.verify();
 }
 
 TEST(RollingCopies, TheRollingSizeGrowsWithEveryAllocation) {
-  ManagerUnderTest machine(rolling(0, 2));
+  Machine machine(rolling(0, 2));
   std::byte* a = machine.allocate(10 * kBlock);
   (void)machine.allocate(kMiB);
   machine.fake().clearLog();
@@ -213,7 +214,7 @@ TEST(RollingCopies, TheRollingSizeGrowsWithEveryAllocation) {
 // The stores of x[i] = ..; y[i] = ..; z[i] = ..; where x, y and z lie in one object.
 TEST(RollingCopies, ArraysInOneObjectThatAreFilledInTurnAreFlushedHardlyMoreThanOnce) {
   for (const std::size_t arrays : {3, 4, 16}) {
-    ManagerUnderTest machine(rolling(0));
+    Machine machine(rolling(0));
     std::byte* a = machine.allocate(48 * kBlock);
     machine.fake().clearLog();
     const std::uint64_t wasted = stats().evictionsWasted.value();
@@ -234,7 +235,7 @@ TEST(RollingCopies, ArraysInOneObjectThatAreFilledInTurnAreFlushedHardlyMoreThan
 }
 
 TEST(RollingCopies, WhatACallHasTakenIsNotWastedByBeingWrittenAgain) {
-  ManagerUnderTest machine(rolling(0));
+  Machine machine(rolling(0));
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(8 * kBlock);
   const std::uint64_t wasted = stats().evictionsWasted.value();
@@ -249,7 +250,7 @@ TEST(RollingCopies, WhatACallHasTakenIsNotWastedByBeingWrittenAgain) {
 }
 
 TEST(RollingCopies, AWriteToABlockInFlightWaitsForThatBlockOnly) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   std::byte* a = machine.allocate(10 * kBlock);
   a[0] = std::byte{1};
   a[kBlock] = std::byte{1};      // evicts block 0
@@ -273,7 +274,7 @@ void join(std::byte* elsewhere) {
 }
 
 TEST(RollingCopies, AWriteToABlockThatWasJoinedInFlightWaits) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   std::byte* a = machine.allocate(32 * kBlock);
   std::byte* b = machine.allocate(2 * kBlock);
   for (int block = 0; block <= 16; ++block) {
@@ -288,7 +289,7 @@ TEST(RollingCopies, AWriteToABlockThatWasJoinedInFlightWaits) {
 }
 
 TEST(RollingCopies, BlocksThatACallMayBeWritingAreFetchedAfterItWhenTheyAreJoined) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   std::byte* a = allocateInvalid(machine, 16 * kBlock);
   std::byte* b = machine.allocate(kBlock);
   a[0] = std::byte{1};
@@ -304,24 +305,24 @@ TEST(RollingCopies, BlocksThatACallMayBeWritingAreFetchedAfterItWhenTheyAreJoine
 }
 
 TEST(RollingCopies, AHoldOpensWhatAFailedJoinHasClosed) {
-  ManagerUnderTest machine(rolling(100));
+  Machine machine(rolling(100));
   std::byte* a = allocateInvalid(machine, 16 * kBlock);
   std::byte* b = machine.allocate(kBlock);
   a[0] = std::byte{1};
   os::failNext(os::Call::kProtect, 1, ENOMEM);
   machine.fake().failNext(Op::Kind::kCopyOut, 1, adsmErrorSystem);
-  EXPECT_EQ(machine.manager().hold(b, 1, true).code(), adsmErrorSystem);
+  EXPECT_EQ(machine.memory().hold(b, 1, true).code(), adsmErrorSystem);
   os::failNext(os::Call::kProtect, 0, 0);
   ASSERT_EQ(accessAt(a), os::Access::kNone);
-  ASSERT_TRUE(machine.manager().hold(a, 1, true).ok()) << lastErrorText();
+  ASSERT_TRUE(machine.memory().hold(a, 1, true).ok()) << lastErrorText();
   EXPECT_EQ(accessAt(a), os::Access::kReadWrite);
-  machine.manager().unhold(a, 1);
+  machine.memory().unhold(a, 1);
   EXPECT_EQ(a[0], std::byte{1});
   machine.verify();
 }
 
 TEST(RollingCopies, ASequentialReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
-  ManagerUnderTest machine(readingAhead(4 * kBlock));
+  Machine machine(readingAhead(4 * kBlock));
   std::byte* a = allocateInvalid(machine, 14 * kBlock);
   for (int block = 0; block < 14; ++block) {
     EXPECT_EQ(a[block * kBlock], std::byte{0});
@@ -334,7 +335,7 @@ TEST(RollingCopies, ASequentialReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
 }
 
 TEST(RollingCopies, ABackwardReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
-  ManagerUnderTest machine(readingAhead(4 * kBlock));
+  Machine machine(readingAhead(4 * kBlock));
   std::byte* a = allocateInvalid(machine, 14 * kBlock);
   for (int block = 13; block >= 0; --block) {
     EXPECT_EQ(a[(block + 1) * kBlock - 1], std::byte{0});
@@ -347,7 +348,7 @@ TEST(RollingCopies, ABackwardReaderFetchesTwiceAsMuchEachTimeUpToTheLimit) {
 }
 
 TEST(RollingCopies, SomeReadersOfOneObjectInTurnAreToldApart) {
-  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  Machine machine(readingAhead(8 * kBlock));
   std::byte* a = allocateInvalid(machine, 80 * kBlock);
   for (int block = 0; block < 8; ++block) {
     for (const int reader : {0, 1, 2}) {
@@ -359,7 +360,7 @@ TEST(RollingCopies, SomeReadersOfOneObjectInTurnAreToldApart) {
 }
 
 TEST(RollingCopies, AReaderThatLeavesBlocksOutFetchesNothingAhead) {
-  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  Machine machine(readingAhead(8 * kBlock));
   std::byte* a = allocateInvalid(machine, 16 * kBlock);
   for (int block = 14; block >= 0; block -= 2) {
     EXPECT_EQ(a[block * kBlock], std::byte{0});
@@ -371,7 +372,7 @@ TEST(RollingCopies, AReaderThatLeavesBlocksOutFetchesNothingAhead) {
 }
 
 TEST(RollingCopies, ARandomReaderFetchesNothingAhead) {
-  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  Machine machine(readingAhead(8 * kBlock));
   std::byte* a = allocateInvalid(machine, 14 * kBlock);
   for (const int block : {9, 3, 12, 0}) {
     EXPECT_EQ(a[block * kBlock], std::byte{0});
@@ -382,7 +383,7 @@ TEST(RollingCopies, ARandomReaderFetchesNothingAhead) {
 }
 
 TEST(RollingCopies, ReadAheadStopsAtABlockThatIsCurrent) {
-  ManagerUnderTest machine(readingAhead(8 * kBlock));
+  Machine machine(readingAhead(8 * kBlock));
   std::byte* a = allocateInvalid(machine, 14 * kBlock);
   a[2 * kBlock] = std::byte{9};
   machine.fake().clearLog();
@@ -394,7 +395,7 @@ TEST(RollingCopies, ReadAheadStopsAtABlockThatIsCurrent) {
 }
 
 TEST(LazyCopies, OnlyDirtyObjectsAreFlushedAndASyncFetchesNothing) {
-  ManagerUnderTest machine(whole("lazy"));
+  Machine machine(whole("lazy"));
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* clean = machine.allocate(kMiB);
   std::byte* dirty = machine.allocate(kMiB);
@@ -410,7 +411,7 @@ TEST(LazyCopies, OnlyDirtyObjectsAreFlushedAndASyncFetchesNothing) {
 }
 
 TEST(BatchCopies, EveryObjectGoesAtTheCallAndComesBackAtTheSync) {
-  ManagerUnderTest machine(whole("batch"));
+  Machine machine(whole("batch"));
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::vector<std::byte*> objects = {machine.allocate(kMiB), machine.allocate(kMiB + kPage)};
   machine.fake().clearLog();
@@ -429,7 +430,7 @@ TEST(BatchCopies, EveryObjectGoesAtTheCallAndComesBackAtTheSync) {
 }
 
 TEST(MovedPages, ChunksArePinnedWhenTheCpuNeedsThem) {
-  ManagerUnderTest machine(withMovedPages());
+  Machine machine(withMovedPages());
   std::byte* a = machine.allocate(6 * kMiB);
   EXPECT_EQ(machine.fake().livePins(), 0u);
   a[5 * kMiB] = std::byte{1};
@@ -440,7 +441,7 @@ TEST(MovedPages, ChunksArePinnedWhenTheCpuNeedsThem) {
 }
 
 TEST(MovedPages, AnInstalledChunkIsOpenOnlyAsFarAsItsBlocks) {
-  ManagerUnderTest machine(withMovedPages());
+  Machine machine(withMovedPages());
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(4 * kMiB);
   a[0] = std::byte{1};
@@ -460,12 +461,12 @@ TEST(MovedPages, ReadAheadStopsWhereAChunkIsNotReady) {
   MachineSetup setup = withMovedPages();
   setup.blockBytes = 4 * kMiB;
   setup.readAheadBytes = 16 * kMiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(16 * kMiB);
   for (const std::size_t chunk : {0, 1, 2, 4, 5}) {  // not 3, the second half of block 1
-    EXPECT_TRUE(machine.manager().hold(a + chunk * 2 * kMiB, 1, false).ok());
-    machine.manager().unhold(a + chunk * 2 * kMiB, 1);
+    EXPECT_TRUE(machine.memory().hold(a + chunk * 2 * kMiB, 1, false).ok());
+    machine.memory().unhold(a + chunk * 2 * kMiB, 1);
   }
   machine.call(nothing, {});
   machine.sync();
@@ -476,42 +477,42 @@ TEST(MovedPages, ReadAheadStopsWhereAChunkIsNotReady) {
 }
 
 TEST(MovedPages, PopulationAheadNeverExceedsWhatTheCpuTouched) {
-  ManagerUnderTest machine(withMovedPages());  // without its thread: driven from here
+  Machine machine(withMovedPages());  // without its thread: driven from here
   std::byte* a = machine.allocate(10 * kMiB);
-  EXPECT_FALSE(machine.manager().populateNext()) << "nothing touched yet";
+  EXPECT_FALSE(machine.objects().populateNext()) << "nothing touched yet";
   a[0] = std::byte{1};
   const std::uint64_t before = stats().populatedBytes.value();
-  EXPECT_TRUE(machine.manager().populateNext());
-  EXPECT_FALSE(machine.manager().populateNext());
+  EXPECT_TRUE(machine.objects().populateNext());
+  EXPECT_FALSE(machine.objects().populateNext());
   EXPECT_EQ(stats().populatedBytes.value() - before, 2 * kMiB);
   machine.verify();
   machine.expectNothingHappens([&] { EXPECT_EQ(a[2 * kMiB], std::byte{0}); });
   a[4 * kMiB] = std::byte{2};
-  EXPECT_TRUE(machine.manager().populateNext());
+  EXPECT_TRUE(machine.objects().populateNext());
   machine.verify();
   EXPECT_EQ(a[6 * kMiB], std::byte{0});
 }
 
 TEST(MovedPages, PopulationGoesOnWithWhatWasAllocatedNext) {
-  ManagerUnderTest machine(withMovedPages());
+  Machine machine(withMovedPages());
   const std::byte* before = machine.allocate(4 * kMiB);
   std::byte* touched = machine.allocate(4 * kMiB);
   const std::byte* behind = machine.allocate(4 * kMiB);
   touched[0] = std::byte{1};
   touched[2 * kMiB] = std::byte{1};
-  EXPECT_TRUE(machine.manager().populateNext());
+  EXPECT_TRUE(machine.objects().populateNext());
   EXPECT_EQ(accessAt(before), os::Access::kNone);
   EXPECT_EQ(accessAt(behind), os::Access::kRead);
   EXPECT_EQ(accessAt(behind + 2 * kMiB), os::Access::kNone);
-  EXPECT_TRUE(machine.manager().populateNext());
+  EXPECT_TRUE(machine.objects().populateNext());
   EXPECT_EQ(accessAt(before), os::Access::kNone);
   EXPECT_EQ(accessAt(behind + 2 * kMiB), os::Access::kRead);
-  EXPECT_FALSE(machine.manager().populateNext()) << "as much as the CPU has touched";
+  EXPECT_FALSE(machine.objects().populateNext()) << "as much as the CPU has touched";
   machine.verify();
 }
 
 TEST(MovedPages, ACallDoesNotWaitForPagesThatAreBeingPopulated) {
-  ManagerUnderTest machine(withMovedPages());
+  Machine machine(withMovedPages());
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(4 * kMiB);
   a[0] = std::byte{1};
@@ -523,7 +524,7 @@ TEST(MovedPages, ACallDoesNotWaitForPagesThatAreBeingPopulated) {
     calledInTime =
         called.get_future().wait_for(std::chrono::seconds(20)) == std::future_status::ready;
   });
-  std::thread populator([&] { EXPECT_TRUE(machine.manager().populateNext()); });
+  std::thread populator([&] { EXPECT_TRUE(machine.objects().populateNext()); });
   pinning.get_future().wait();
   EXPECT_TRUE(machine.tryCall(nothing, {}).ok());
   called.set_value();
@@ -539,9 +540,9 @@ TEST(MovedPages, TheSelfTestRefusesADriverThatCopiesThroughTheOldAddress) {
   FakeOptions options;
   options.movedPages = false;
   FakeAccelerator fake(options);
-  ManagerOptions wanted;
+  CoherenceOptions wanted;
   wanted.movedPages = true;
-  auto made = Manager::make(fake, makeRollingProtocol({}), wanted);
+  auto made = CoherentMemory::make(fake, makeRollingProtocol({}), wanted);
   EXPECT_EQ(made.status().code(), adsmErrorNotSupported);
   EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("moved pages"));
 }
@@ -551,10 +552,10 @@ TEST(MovedPages, TheSelfTestNoticesCopiesThatDoNotArrive) {
   options.movedPages = true;
   options.loseCopies = true;
   FakeAccelerator fake(options);
-  ManagerOptions wanted;
+  CoherenceOptions wanted;
   wanted.movedPages = true;
   wanted.chunkBytes = 2 * kMiB;
-  auto made = Manager::make(fake, makeRollingProtocol({}), wanted);
+  auto made = CoherentMemory::make(fake, makeRollingProtocol({}), wanted);
   EXPECT_EQ(made.status().code(), adsmErrorNotSupported);
   EXPECT_THAT(lastErrorText(), ::testing::HasSubstr("do not reach moved pages"));
   EXPECT_EQ(fake.liveAllocations(), 0u);

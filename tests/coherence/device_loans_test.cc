@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "gmac/coherence/port.h"
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -50,7 +52,10 @@ class DeviceLoans : public ::testing::TestWithParam<std::string> {
     setup.spill.leastBytes = kPage;
     return setup;
   }
-  Manager& manager() { return machine_.manager(); }
+  CoherentMemory& objects() { return machine_.objects(); }
+  coherence::MemoryPort& memory() { return machine_.memory(); }
+  coherence::WorkPort& work() { return machine_.work(); }
+  coherence::DeviceMemoryPort& deviceMemory() { return machine_.deviceMemory(); }
   FakeAccelerator& fake() { return machine_.fake(); }
   // Writes 7 to every byte, on the accelerator.
   adsmKernel_t sevens() {
@@ -65,19 +70,19 @@ class DeviceLoans : public ::testing::TestWithParam<std::string> {
     return object;
   }
   bool lend(const std::byte* address, std::size_t bytes) {
-    const Result<bool> lent = manager().lendOnDevice(address, bytes, &loan_);
+    const Result<bool> lent = memory().lendOnDevice(address, bytes, &loan_);
     EXPECT_TRUE(lent.ok()) << lastErrorText();
     return lent.ok() && *lent;
   }
   // Memory that is asked for is given back at once.
   void returns(const std::byte* address, std::size_t bytes) {
     answer = [this, address, bytes] {
-      EXPECT_FALSE(Manager::lockIsHeldHere());
-      manager().giveBackOnDevice(address, bytes, loan_);
+      EXPECT_FALSE(CoherentMemory::lockIsHeldHere());
+      memory().giveBackOnDevice(address, bytes, loan_);
     };
   }
 
-  ManagerUnderTest machine_{setup()};
+  Machine machine_{setup()};
   DeviceLoan loan_{};
   static inline std::vector<Lent> asked;
   static inline std::function<void()> answer;
@@ -97,7 +102,7 @@ TEST_P(DeviceLoans, AreWhatTheKernelsBeforeHaveWritten) {
   EXPECT_GE(loan_.bytes, kObject);
   EXPECT_NE(loan_.number, 0u);
   machine_.verify();
-  manager().giveBackOnDevice(object + at, 5 * kPage, loan_);
+  memory().giveBackOnDevice(object + at, 5 * kPage, loan_);
   EXPECT_THAT(asked, IsEmpty());
 }
 
@@ -105,7 +110,7 @@ TEST_P(DeviceLoans, ChangeNoBlock) {
   const std::byte* const object = written();
   machine_.expectNothingHappens([&] {
     ASSERT_TRUE(lend(object, kObject));
-    manager().giveBackOnDevice(object, kObject, loan_);
+    memory().giveBackOnDevice(object, kObject, loan_);
   });
   machine_.verify();
 }
@@ -116,13 +121,13 @@ TEST_P(DeviceLoans, AreOfOneObjectThatIsCurrentThere) {
   EXPECT_FALSE(lend(&plain, 1));
   EXPECT_FALSE(lend(object, 0));
   EXPECT_FALSE(lend(object + kPage, kObject));
-  ASSERT_TRUE(manager().sync().ok());
+  ASSERT_TRUE(objects().sync().ok());
   object[5 * kPage] = std::byte{9};  // (batch has all of it on the CPU since the wait)
   EXPECT_FALSE(lend(object, kObject));
   EXPECT_FALSE(lend(object + 5 * kPage, 1));
   machine_.callUsing(sevens(), {object}, {{object, adsmReadWrite}});
   ASSERT_TRUE(lend(object, kObject));
-  manager().giveBackOnDevice(object, kObject, loan_);
+  memory().giveBackOnDevice(object, kObject, loan_);
 }
 
 TEST_P(DeviceLoans, AreGivenBackToCallsThatWriteThem) {
@@ -148,8 +153,8 @@ TEST_P(DeviceLoans, AreGivenBackToWorkOnStreamsThatWritesThem) {
   ASSERT_TRUE(lend(object, 6 * kPage));
   returns(object, 6 * kPage);
   const auto submit = [&](DeviceRange range) {
-    ASSERT_TRUE(manager().beginDeviceWork(kStream, {&range, 1}).ok()) << lastErrorText();
-    ASSERT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+    ASSERT_TRUE(work().beginDeviceWork(kStream, {&range, 1}).ok()) << lastErrorText();
+    ASSERT_TRUE(work().endDeviceWork(kStream, true).ok()) << lastErrorText();
   };
   submit({object, kObject, false});
   submit({object + 64 * kPage, kPage, true});
@@ -167,17 +172,17 @@ TEST_P(DeviceLoans, AreNotAskedForByPacks) {
   std::byte* const object = written();
   ASSERT_TRUE(lend(object, kObject));
   const DeviceRange range{object, kObject, true};
-  ASSERT_TRUE(manager().beginOwnWork({&range, 1}).ok());
-  ASSERT_TRUE(manager().endOwnWork({&range, 1}, {}).ok());
+  ASSERT_TRUE(work().beginOwnWork({&range, 1}).ok());
+  ASSERT_TRUE(work().endOwnWork({&range, 1}, {}).ok());
   EXPECT_THAT(asked, IsEmpty());
-  manager().giveBackOnDevice(object, kObject, loan_);
+  memory().giveBackOnDevice(object, kObject, loan_);
 }
 
 TEST_P(DeviceLoans, AreGivenBackToWhoFreesTheObject) {
   std::byte* const object = written();
   ASSERT_TRUE(lend(object + kPage, kPage));
   returns(object + kPage, kPage);
-  ASSERT_TRUE(manager().free(object).ok());
+  ASSERT_TRUE(objects().free(object).ok());
   EXPECT_THAT(asked, ElementsAre(Lent::kOnDevice));
 }
 
@@ -187,7 +192,7 @@ TEST_P(DeviceLoans, AreGivenBackBeforeTheirMemoryMoves) {
   returns(object, kObject);
   std::size_t askedBefore = 0;
   fake().onMove([&] { askedBefore = asked.size(); });
-  ASSERT_TRUE(manager().makeRoom());
+  ASSERT_TRUE(deviceMemory().makeRoom());
   EXPECT_EQ(askedBefore, 1u);
   fake().onMove(nullptr);
   EXPECT_FALSE(lend(object, kObject)) << "it lies in the CPU's memory";
@@ -198,7 +203,7 @@ TEST_P(DeviceLoans, MayBeOfTheSameBytes) {
   std::byte* const object = written();
   ASSERT_TRUE(lend(object, kPage));
   ASSERT_TRUE(lend(object, kPage));
-  manager().giveBackOnDevice(object, kPage, loan_);
+  memory().giveBackOnDevice(object, kPage, loan_);
   returns(object, kPage);
   machine_.callUsing(sevens(), {object}, {{object, adsmWrite}});
   EXPECT_THAT(asked, ElementsAre(Lent::kOnDevice));
@@ -209,11 +214,11 @@ TEST_P(DeviceLoans, AreRefusedWithTheErrorOfAKernelThatHasFailed) {
   std::byte* const object = machine_.allocate(kObject);
   fake().crashKernel(1);
   machine_.callUsing(sevens(), {object}, {{object, adsmReadWrite}});
-  const Result<bool> lent = manager().lendOnDevice(object, kObject, &loan_);
+  const Result<bool> lent = memory().lendOnDevice(object, kObject, &loan_);
   ASSERT_FALSE(lent.ok());
   EXPECT_EQ(lent.status().code(), adsmErrorKernel);
   // Nothing is lent: a free asks for nothing.
-  ASSERT_TRUE(manager().free(object).ok());
+  ASSERT_TRUE(objects().free(object).ok());
   EXPECT_THAT(asked, IsEmpty());
 }
 

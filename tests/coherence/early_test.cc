@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -46,23 +48,23 @@ const void* number(std::size_t value) { return reinterpret_cast<const void*>(val
 std::uint8_t* bytesOf(std::byte* object) { return reinterpret_cast<std::uint8_t*>(object); }
 
 // The accelerator's value of one byte, once its queues have run.
-std::uint8_t onDevice(ManagerUnderTest& machine, std::byte* at) {
+std::uint8_t onDevice(Machine& machine, std::byte* at) {
   machine.fake().runAll();
   return *machine.fake().at(bytesOf(at));
 }
 
-void startFlush(ManagerUnderTest& machine, const void* address, std::size_t bytes) {
-  EXPECT_TRUE(machine.manager().startFlush(address, bytes).ok()) << lastErrorText();
+void startFlush(Machine& machine, const void* address, std::size_t bytes) {
+  EXPECT_TRUE(machine.memory().startFlush(address, bytes).ok()) << lastErrorText();
   machine.verify();
 }
 
-void startFetch(ManagerUnderTest& machine, const void* address, std::size_t bytes) {
-  EXPECT_TRUE(machine.manager().startFetch(address, bytes).ok()) << lastErrorText();
+void startFetch(Machine& machine, const void* address, std::size_t bytes) {
+  EXPECT_TRUE(machine.memory().startFetch(address, bytes).ok()) << lastErrorText();
   machine.verify();
 }
 
 // An object whose blocks a kernel has written, all Invalid; the kernel has finished if `synced`.
-std::byte* written(ManagerUnderTest& machine, std::size_t blocks, bool synced = true) {
+std::byte* written(Machine& machine, std::size_t blocks, bool synced = true) {
   std::byte* a = machine.allocate(blocks * kBlock);
   for (std::size_t block = 0; block < blocks; ++block) {
     a[block * kBlock] = static_cast<std::byte>(block);
@@ -78,7 +80,7 @@ std::byte* written(ManagerUnderTest& machine, std::size_t blocks, bool synced = 
 // ---- Flushes
 
 TEST(EarlyFlush, CopiesRunsOfDirtyBlocksThatLieWhollyInTheRange) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = machine.allocate(10 * kBlock);
   for (const int block : {1, 2, 3, 5, 6}) {
     a[block * kBlock] = std::byte{7};
@@ -97,7 +99,7 @@ TEST(EarlyFlush, CopiesRunsOfDirtyBlocksThatLieWhollyInTheRange) {
 }
 
 TEST(EarlyFlush, TheCallCopiesOnlyWhatIsLeft) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   const adsmKernel_t kernel = addOne(machine.fake());
   std::byte* a = machine.allocate(4 * kBlock);
   for (int block = 0; block < 4; ++block) {
@@ -114,7 +116,7 @@ TEST(EarlyFlush, TheCallCopiesOnlyWhatIsLeft) {
 }
 
 TEST(EarlyFlush, TheLastBlockIsWholeWithTheBytesThatWereAskedFor) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = machine.allocate(2 * kBlock + 100);
   a[2 * kBlock] = std::byte{7};
   machine.fake().clearLog();
@@ -125,7 +127,7 @@ TEST(EarlyFlush, TheLastBlockIsWholeWithTheBytesThatWereAskedFor) {
 }
 
 TEST(EarlyFlush, SpansObjectsAndPassesOverWhatIsNotShared) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::vector<std::byte*> objects;
   for (int i = 0; i < 3; ++i) {
     objects.push_back(machine.allocate(2 * kMiB));
@@ -142,7 +144,7 @@ TEST(EarlyFlush, SpansObjectsAndPassesOverWhatIsNotShared) {
 }
 
 TEST(EarlyFlush, UnderLazyUpdateAnObjectGoesAsAWholeOrNotAtAll) {
-  ManagerUnderTest machine(protocol("lazy"));
+  Machine machine(protocol("lazy"));
   const adsmKernel_t kernel = addOne(machine.fake());
   std::byte* a = machine.allocate(4 * kBlock);
   a[0] = a[3 * kBlock] = std::byte{7};
@@ -160,7 +162,7 @@ TEST(EarlyFlush, UnderLazyUpdateAnObjectGoesAsAWholeOrNotAtAll) {
 
 // Its call would copy everything again.
 TEST(EarlyFlush, UnderBatchUpdateNothingIsCopiedTwice) {
-  ManagerUnderTest machine(protocol("batch"));
+  Machine machine(protocol("batch"));
   const adsmKernel_t kernel = addOne(machine.fake());
   std::byte* a = machine.allocate(4 * kBlock);
   a[0] = std::byte{7};
@@ -173,7 +175,7 @@ TEST(EarlyFlush, UnderBatchUpdateNothingIsCopiedTwice) {
 
 TEST(EarlyFlush, ALaterWriteWaitsForTheCopyAndIsCopiedAgain) {
   for (const char* name : {"rolling", "lazy"}) {
-    ManagerUnderTest machine(protocol(name));
+    Machine machine(protocol(name));
     const adsmKernel_t kernel = addOne(machine.fake());
     std::byte* a = machine.allocate(2 * kBlock);
     a[0] = std::byte{7};
@@ -192,23 +194,23 @@ TEST(EarlyFlush, ALaterWriteWaitsForTheCopyAndIsCopiedAgain) {
 }
 
 TEST(EarlyFlush, PassesOverBlocksThatAreHeld) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = machine.allocate(3 * kBlock);
-  ASSERT_TRUE(machine.manager().hold(a, 3 * kBlock, true).ok());
-  machine.manager().unhold(a, kBlock);
+  ASSERT_TRUE(machine.memory().hold(a, 3 * kBlock, true).ok());
+  machine.memory().unhold(a, kBlock);
   machine.fake().clearLog();
   startFlush(machine, a, 3 * kBlock);
   EXPECT_THAT(machine.fake().copies(), ElementsAre(copyIn(a, kBlock)));
   a[kBlock] = std::byte{1};  // as a system call would: no fault may come
   EXPECT_EQ(accessAt(a + kBlock), os::Access::kReadWrite);
-  machine.manager().unhold(a + kBlock, 2 * kBlock);
+  machine.memory().unhold(a + kBlock, 2 * kBlock);
   startFlush(machine, a, 3 * kBlock);
   EXPECT_EQ(onDevice(machine, a + kBlock), 1);
 }
 
 // The copy must not change what a running call, which only reads the object, still reads.
 TEST(EarlyFlush, ComesAfterTheCallThatStillReadsTheObject) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = machine.allocate(kBlock);
   std::byte* result = machine.allocate(kBlock);
   a[0] = std::byte{1};
@@ -225,7 +227,7 @@ TEST(EarlyFlush, ComesAfterTheCallThatStillReadsTheObject) {
 TEST(EarlyFlush, AFailureLosesNothing) {
   for (const char* name : {"rolling", "lazy"}) {
     for (const bool protection : {false, true}) {
-      ManagerUnderTest machine(protocol(name));
+      Machine machine(protocol(name));
       const adsmKernel_t kernel = addOne(machine.fake());
       std::byte* a = machine.allocate(3 * kBlock);
       a[0] = a[2 * kBlock] = std::byte{7};
@@ -234,7 +236,7 @@ TEST(EarlyFlush, AFailureLosesNothing) {
       } else {
         machine.fake().failNext(Op::Kind::kCopyIn, 1, adsmErrorSystem);
       }
-      EXPECT_EQ(machine.manager().startFlush(a, 3 * kBlock).code(), adsmErrorSystem);
+      EXPECT_EQ(machine.memory().startFlush(a, 3 * kBlock).code(), adsmErrorSystem);
       machine.verify();
       a[1] = std::byte{3};
       EXPECT_EQ(a[0], std::byte{7});
@@ -250,14 +252,14 @@ TEST(EarlyFlush, AFailureLosesNothing) {
 // ---- Overwriting
 
 TEST(Overwriting, FetchesOnlyBlocksThatKeepSomeOfTheirBytes) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = written(machine, 5, true);
   ASSERT_TRUE(
-      machine.manager().hold(a + kBlock - 1, 3 * kBlock + 2, coherence::HoldFor::kOverwrite).ok());
+      machine.memory().hold(a + kBlock - 1, 3 * kBlock + 2, coherence::HoldFor::kOverwrite).ok());
   EXPECT_THAT(machine.fake().copies(),
               ElementsAre(copyOut(a, kBlock), copyOut(a + 4 * kBlock, kBlock)));
   std::fill_n(a + kBlock - 1, 3 * kBlock + 2, std::byte{77});
-  machine.manager().unhold(a + kBlock - 1, 3 * kBlock + 2);
+  machine.memory().unhold(a + kBlock - 1, 3 * kBlock + 2);
   machine.verify();
   EXPECT_EQ(a[0], std::byte{1});
   EXPECT_EQ(a[4 * kBlock + 1], std::byte{0});
@@ -271,16 +273,16 @@ TEST(Overwriting, FetchesOnlyBlocksThatKeepSomeOfTheirBytes) {
 TEST(Overwriting, UnderEveryProtocolAWholeObjectIsNotFetched) {
   for (const MachineSetup& setup : everySetup()) {
     SCOPED_TRACE(nameOf(setup));
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     std::byte* a = machine.allocate(3 * kBlock + 100);
     machine.call(addOne(machine.fake()), {a, number(3)});
     machine.fake().clearLog();
-    ASSERT_TRUE(machine.manager().hold(a, 3 * kBlock + 100, coherence::HoldFor::kOverwrite).ok());
+    ASSERT_TRUE(machine.memory().hold(a, 3 * kBlock + 100, coherence::HoldFor::kOverwrite).ok());
     for (const Op& op : machine.fake().copies()) {
       EXPECT_EQ(op.kind, Op::Kind::kCopyIn) << "evictions only";
     }
     std::fill_n(a, 3 * kBlock + 100, std::byte{77});
-    machine.manager().unhold(a, 3 * kBlock + 100);
+    machine.memory().unhold(a, 3 * kBlock + 100);
     machine.call(addOne(machine.fake()), {a, number(3)});
     machine.sync();
     EXPECT_EQ(a[2 * kBlock], std::byte{78});
@@ -289,13 +291,13 @@ TEST(Overwriting, UnderEveryProtocolAWholeObjectIsNotFetched) {
 }
 
 TEST(Overwriting, WaitsForTheKernelThatStillWritesTheObject) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = written(machine, 1, false);
   EXPECT_EQ(machine.fake().pending(), 2u);  // the flush before the kernel, and the kernel
-  ASSERT_TRUE(machine.manager().hold(a, kBlock, coherence::HoldFor::kOverwrite).ok());
+  ASSERT_TRUE(machine.memory().hold(a, kBlock, coherence::HoldFor::kOverwrite).ok());
   EXPECT_EQ(machine.fake().pending(), 0u);
   std::fill_n(a, kBlock, std::byte{77});
-  machine.manager().unhold(a, kBlock);
+  machine.memory().unhold(a, kBlock);
   startFlush(machine, a, kBlock);
   EXPECT_EQ(onDevice(machine, a), 77);
 }
@@ -311,12 +313,12 @@ void expectAddedOne(const std::byte* a, std::size_t blocks) {
 TEST(EarlyFetch, BringsTheBlocksThatTheRangeTouchesInCopiesOfTheReadAheadSize) {
   MachineSetup setup = protocol("rolling");
   setup.readAheadBytes = 4 * kBlock;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* a = written(machine, 12);
   startFetch(machine, a + kBlock - 1, 9 * kBlock + 2);  // blocks 0 to 10
   EXPECT_THAT(machine.fake().log(), IsEmpty()) << "nothing is done by the asking thread";
   for (int step = 0; step < 3; ++step) {
-    EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
+    EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
     machine.verify();
   }
   EXPECT_THAT(machine.fake().copies(),
@@ -325,20 +327,20 @@ TEST(EarlyFetch, BringsTheBlocksThatTheRangeTouchesInCopiesOfTheReadAheadSize) {
   EXPECT_EQ(accessAt(a + 10 * kBlock), os::Access::kRead);
   EXPECT_EQ(accessAt(a + 11 * kBlock), os::Access::kNone);
   machine.expectNothingHappens([&] { expectAddedOne(a, 11); });
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);  // it finds that all is there
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kIdle);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);  // it finds that all is there
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kIdle);
 }
 
 TEST(EarlyFetch, LeavesWhatTheCpuHas) {
   MachineSetup setup = protocol("rolling");
   setup.readAheadBytes = 8 * kBlock;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* a = written(machine, 6);
   a[kBlock] = std::byte{99};
   EXPECT_EQ(a[4 * kBlock], std::byte{5});
   machine.fake().clearLog();
   startFetch(machine, a, 6 * kBlock);
-  while (machine.manager().fetchNext() != EarlyStep::kIdle) {
+  while (machine.objects().fetchNext() != EarlyStep::kIdle) {
     machine.verify();
   }
   EXPECT_THAT(machine.fake().copies(),
@@ -352,7 +354,7 @@ TEST(EarlyFetch, LeavesWhatTheCpuHas) {
 TEST(EarlyFetch, EveryProtocolHasTheKernelsValuesWithoutAFaultAfterwards) {
   for (const MachineSetup& setup : everySetup()) {
     SCOPED_TRACE(nameOf(setup));
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     std::byte* a = machine.allocate(4 * kBlock);
     for (int block = 0; block < 4; ++block) {
       a[block * kBlock] = static_cast<std::byte>(block);
@@ -360,7 +362,7 @@ TEST(EarlyFetch, EveryProtocolHasTheKernelsValuesWithoutAFaultAfterwards) {
     machine.call(addOne(machine.fake()), {a, number(4)});
     machine.fake().runAll();  // but no sync, at which batch-update would fetch
     startFetch(machine, a, 4 * kBlock);
-    while (machine.manager().fetchNext() != EarlyStep::kIdle) {
+    while (machine.objects().fetchNext() != EarlyStep::kIdle) {
       machine.verify();
     }
     machine.expectNothingHappens([&] { expectAddedOne(a, 4); });
@@ -372,20 +374,20 @@ TEST(EarlyFetch, EveryProtocolHasTheKernelsValuesWithoutAFaultAfterwards) {
 TEST(EarlyFetch, WaitsForTheKernelWithoutForcingOrBlockingAnything) {
   for (const char* name : {"batch", "lazy", "rolling"}) {
     SCOPED_TRACE(name);
-    ManagerUnderTest machine(protocol(name));
+    Machine machine(protocol(name));
     std::byte* a = written(machine, 4, false);
     startFetch(machine, a, 4 * kBlock);
-    EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kWaits);
-    EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kWaits);
+    EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kWaits);
+    EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kWaits);
     EXPECT_THAT(machine.fake().log(), IsEmpty());
     machine.fake().runAll();
-    EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
+    EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
     expectAddedOne(a, 4);
   }
 }
 
 TEST(EarlyFetch, WhatWaitsLetsOthersPass) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* done = written(machine, 1);
   std::byte* running = machine.allocate(kBlock);
   running[0] = std::byte{40};
@@ -393,97 +395,97 @@ TEST(EarlyFetch, WhatWaitsLetsOthersPass) {
   startFetch(machine, running, kBlock);
   startFetch(machine, done, kBlock);
   machine.fake().clearLog();
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kWaits);
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kWaits);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
   EXPECT_THAT(machine.fake().copies(), ElementsAre(copyOut(done, kBlock)));
   machine.fake().runAll();
-  while (machine.manager().fetchNext() != EarlyStep::kIdle) {
+  while (machine.objects().fetchNext() != EarlyStep::kIdle) {
   }
   EXPECT_EQ(running[0], std::byte{41});
 }
 
 TEST(EarlyFetch, ALaterCallMakesItForgotten) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = written(machine, 2);
   startFetch(machine, a, 2 * kBlock);
   machine.call(addOne(machine.fake()), {a, number(2)});
   machine.sync();
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kIdle);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kIdle);
   EXPECT_THAT(machine.fake().copies(), IsEmpty());
   EXPECT_EQ(a[kBlock], std::byte{3});
 }
 
 TEST(EarlyFetch, DeviceWorkOfTheApplicationIsWaitedForAndALaterOneMakesItForgotten) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = machine.allocate(kBlock);
   a[0] = std::byte{7};
   const accel::NativeStream stream{1};
   const coherence::DeviceRange range{a, kBlock, true};
   const auto work = [&] {
-    ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok());
+    ASSERT_TRUE(machine.work().beginDeviceWork(stream, {&range, 1}).ok());
     machine.fake().submit(stream, [&] { ++*machine.fake().at(bytesOf(a)); });
-    ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+    ASSERT_TRUE(machine.work().endDeviceWork(stream, true).ok());
   };
   work();
   startFetch(machine, a, kBlock);
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kWaits);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kWaits);
   work();
   machine.fake().runAll();
   machine.fake().clearLog();
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
   EXPECT_THAT(machine.fake().copies(), IsEmpty());
   EXPECT_EQ(a[0], std::byte{9});
 }
 
 TEST(EarlyFetch, AFreedObjectIsForgotten) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   std::byte* a = written(machine, 2);
   startFetch(machine, a, 2 * kBlock);
   machine.free(a);
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
-  EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kIdle);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
+  EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kIdle);
 }
 
 TEST(EarlyFetch, AFailureIsLeftToTheAccess) {
   for (const char* name : {"batch", "lazy", "rolling"}) {
     for (const Op::Kind kind : {Op::Kind::kCopyOut, Op::Kind::kWait}) {
-      ManagerUnderTest machine(protocol(name));
+      Machine machine(protocol(name));
       std::byte* a = written(machine, 2, false);
       machine.fake().runAll();
       startFetch(machine, a, 2 * kBlock);
       machine.fake().failNext(kind, 1, adsmErrorSystem);
-      EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kMoved);
+      EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kMoved);
       EXPECT_FALSE(machine.fake().armed());
       machine.verify();
-      EXPECT_EQ(machine.manager().fetchNext(), EarlyStep::kIdle) << "it is not tried for ever";
+      EXPECT_EQ(machine.objects().fetchNext(), EarlyStep::kIdle) << "it is not tried for ever";
       expectAddedOne(a, 2);
     }
   }
 }
 
 TEST(EarlyFetch, AKernelsErrorIsLeftToTheSync) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   machine.fake().crashKernel(1);
   std::byte* a = written(machine, 2, false);
   startFetch(machine, a, 2 * kBlock);
   machine.fake().runAll();
-  while (machine.manager().fetchNext() == EarlyStep::kMoved) {
+  while (machine.objects().fetchNext() == EarlyStep::kMoved) {
   }
-  EXPECT_EQ(machine.manager().sync().code(), adsmErrorKernel);
+  EXPECT_EQ(machine.objects().sync().code(), adsmErrorKernel);
 }
 
 TEST(EarlyFetch, MakesReadyWhatTheCpuHasNeverTouched) {
   MachineSetup setup = protocol("rolling");
   setup.fake.movedPages = true;
   setup.readAheadBytes = 16 * kMiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* a = machine.allocate(6 * kMiB);
   machine.call(addOne(machine.fake()), {a, number(6 * kMiB / kBlock)});
   machine.sync();
   EXPECT_EQ(machine.fake().livePins(), 0u);
   startFetch(machine, a, 4 * kMiB);
-  while (machine.manager().fetchNext() != EarlyStep::kIdle) {
+  while (machine.objects().fetchNext() != EarlyStep::kIdle) {
     machine.verify();
   }
   EXPECT_EQ(machine.fake().livePins(), 2u);
@@ -495,13 +497,13 @@ TEST(EarlyFetch, MakesReadyWhatTheCpuHasNeverTouched) {
 }
 
 TEST(EarlyFetch, MoreThanCanWaitIsDroppedAndFetchedWhenItIsNeeded) {
-  ManagerUnderTest machine(protocol("rolling"));
+  Machine machine(protocol("rolling"));
   constexpr std::size_t kBlocks = 100;
   std::byte* a = written(machine, kBlocks);
   for (std::size_t block = 0; block < kBlocks; ++block) {
     startFetch(machine, a + block * kBlock, kBlock);
   }
-  while (machine.manager().fetchNext() != EarlyStep::kIdle) {
+  while (machine.objects().fetchNext() != EarlyStep::kIdle) {
   }
   EXPECT_THAT(machine.fake().copies(), ::testing::SizeIs(64));
   expectAddedOne(a, kBlocks);
@@ -511,7 +513,7 @@ TEST(EarlyFetch, RunsOnAThreadOfItsOwnThatEndsWithTheRuntime) {
   MachineSetup setup = protocol("rolling");
   setup.fetchInBackground = true;
   setup.fake.run = FakeOptions::Run::kEager;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* a = written(machine, 4);
   std::promise<std::thread::id> fetched;
   std::atomic<bool> first{true};
@@ -523,7 +525,7 @@ TEST(EarlyFetch, RunsOnAThreadOfItsOwnThatEndsWithTheRuntime) {
   startFetch(machine, a, 4 * kBlock);
   EXPECT_NE(fetched.get_future().get(), std::this_thread::get_id());
   expectAddedOne(a, 4);  // whoever comes first, and while blocks are in transit
-  machine.manager().exits();
+  machine.objects().exits();
   machine.call(addOne(machine.fake()), {a, number(4)});
   machine.fake().clearLog();
   startFetch(machine, a, 4 * kBlock);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bad input and exhausted resources give a clear error, change nothing, and the manager goes on.
+// Bad input and exhausted resources give a clear error, change nothing, and the runtime goes on.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 #include "gmac/observe/stats.h"
 #include "gmac/protocols/protocol.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -25,25 +25,25 @@ using ::testing::HasSubstr;
 
 class Errors : public ::testing::Test {
  protected:
-  Manager& manager() { return machine_.manager(); }
+  CoherentMemory& objects() { return machine_.objects(); }
   FakeAccelerator& fake() { return machine_.fake(); }
   Status allocate(std::size_t bytes) {
-    return manager().allocate(bytes, Placement::kSameAddress).status();
+    return objects().allocate(bytes, Placement::kSameAddress).status();
   }
 
-  ManagerUnderTest machine_{MachineSetup{}};
+  Machine machine_{MachineSetup{}};
 };
 
 TEST_F(Errors, FreeNamesAPointerThatIsNoObjects) {
   int onStack = 0;
-  EXPECT_EQ(manager().free(&onStack).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().free(&onStack).code(), adsmErrorInvalidPointer);
   EXPECT_THAT(lastErrorText(), HasSubstr(fmt::format("{}", fmt::ptr(&onStack))));
-  EXPECT_TRUE(manager().free(nullptr).ok());
+  EXPECT_TRUE(objects().free(nullptr).ok());
 }
 
 TEST_F(Errors, FreeInsideAnObjectNamesItsStart) {
   std::byte* object = machine_.allocate(kMiB);
-  EXPECT_EQ(manager().free(object + 8).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().free(object + 8).code(), adsmErrorInvalidPointer);
   EXPECT_THAT(lastErrorText(), AllOf(HasSubstr(fmt::format("{}", fmt::ptr(object + 8))),
                                      HasSubstr(fmt::format("{}", fmt::ptr(object)))));
   object[0] = std::byte{1};  // still there
@@ -53,18 +53,18 @@ TEST_F(Errors, FreeInsideAnObjectNamesItsStart) {
 TEST_F(Errors, ADoubleFreeIsTold) {
   std::byte* object = machine_.allocate(kMiB);
   machine_.free(object);
-  EXPECT_EQ(manager().free(object).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().free(object).code(), adsmErrorInvalidPointer);
   EXPECT_THAT(lastErrorText(), HasSubstr("freed already"));
 }
 
 TEST_F(Errors, SmallObjectsHaveTheSameErrors) {
   std::byte* kept = machine_.allocate(100);
   std::byte* object = machine_.allocate(100);
-  EXPECT_EQ(manager().free(object + 1).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().free(object + 1).code(), adsmErrorInvalidPointer);
   machine_.free(object);
-  EXPECT_EQ(manager().free(object).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().free(object).code(), adsmErrorInvalidPointer);
   EXPECT_THAT(lastErrorText(), HasSubstr("double free"));
-  EXPECT_EQ(manager().free(kept + 2048).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().free(kept + 2048).code(), adsmErrorInvalidPointer);
   machine_.free(kept);
 }
 
@@ -84,10 +84,10 @@ TEST_F(Errors, AbsurdSizesAreRefusedAndChangeNothing) {
 TEST(Exhaustion, LeavesEverythingAsItWas) {
   MachineSetup setup;
   setup.blockBytes = kMiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::vector<std::byte*> objects;
   for (;;) {
-    auto made = machine.manager().allocate(8 * kGiB, Placement::kSameAddress);
+    auto made = machine.objects().allocate(8 * kGiB, Placement::kSameAddress);
     if (!made.ok()) {
       EXPECT_EQ(made.status().code(), adsmErrorAcceleratorMemory);
       break;
@@ -136,11 +136,11 @@ TEST_F(Errors, ListsNameWhatIsWrong) {
             adsmErrorInvalidValue);
   EXPECT_EQ(machine_.tryCallUsing(nothing, {}, {{object, static_cast<adsmAccess_t>(4)}}).code(),
             adsmErrorInvalidValue);
-  EXPECT_EQ(manager().bind(&onStack, nothing, adsmRead).code(), adsmErrorInvalidPointer);
-  EXPECT_EQ(manager().bind(object, nothing, static_cast<adsmAccess_t>(7)).code(),
+  EXPECT_EQ(objects().bind(&onStack, nothing, adsmRead).code(), adsmErrorInvalidPointer);
+  EXPECT_EQ(objects().bind(object, nothing, static_cast<adsmAccess_t>(7)).code(),
             adsmErrorInvalidValue);
-  EXPECT_EQ(manager().bind(machine_.allocate(64), nothing, adsmRead).code(), adsmErrorNotSupported);
-  EXPECT_FALSE(manager().deviceAddress(&onStack).ok());
+  EXPECT_EQ(objects().bind(machine_.allocate(64), nothing, adsmRead).code(), adsmErrorNotSupported);
+  EXPECT_FALSE(objects().deviceAddress(&onStack).ok());
 }
 
 TEST_F(Errors, AKernelWithoutImplementationIsNamed) {
@@ -155,24 +155,24 @@ TEST_F(Errors, MovedPagesNeedBlocksThatTheDriverCanCopy) {
   FakeOptions options;
   options.movedPages = true;
   FakeAccelerator accelerator(options);
-  ManagerOptions wanted;
+  CoherenceOptions wanted;
   wanted.movedPages = true;
   wanted.blockBytes = 4 * kKiB;
-  EXPECT_EQ(Manager::make(accelerator, makeRollingProtocol({}), wanted).status().code(),
+  EXPECT_EQ(CoherentMemory::make(accelerator, makeRollingProtocol({}), wanted).status().code(),
             adsmErrorNotSupported);
 }
 
 // A region of small objects whose memory the accelerator does not take back must not be handed out
 // again.
 TEST_F(Errors, ARegionThatTheAcceleratorDoesNotTakeBackIsNotHandedOutAgain) {
-  std::vector<std::byte*> objects;
+  std::vector<std::byte*> allocated;
   for (int i = 0; i < 200; ++i) {  // three regions
-    objects.push_back(machine_.allocate(32 * kKiB));
+    allocated.push_back(machine_.allocate(32 * kKiB));
   }
   bool failed = false;
   fake().failNext(Op::Kind::kFree, 1, adsmErrorSystem);
-  for (std::byte* object : objects) {
-    failed |= !manager().free(object).ok();
+  for (std::byte* object : allocated) {
+    failed |= !objects().free(object).ok();
     machine_.verify();
   }
   EXPECT_TRUE(failed);

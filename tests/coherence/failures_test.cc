@@ -13,8 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -28,12 +29,12 @@ constexpr std::size_t kStride = 48 * kKiB;  // every block, several times
 
 class Failures : public ::testing::TestWithParam<MachineSetup> {};
 
-// The program that is made to fail: every call of the manager that is not a fault, each answering
+// The program that is made to fail: every call of the runtime that is not a fault, each answering
 // whether it failed. A value of the oracle is what the CPU wrote last, plus one for every call that
 // succeeded since.
 class Program {
  public:
-  explicit Program(ManagerUnderTest& machine) : machine_(machine) {
+  explicit Program(Machine& machine) : machine_(machine) {
     addOne_ = machine.fake().kernel("addOne", 1, [&machine](const LaunchShape&, void** args) {
       auto* bytes = machine.fake().argument<unsigned char>(args, 0);
       for (std::size_t i = 0; i < kBytes; i += kStride) {
@@ -44,11 +45,11 @@ class Program {
 
   // Allocates; the number of steps that failed is added to `failures`.
   unsigned char* allocate(Placement placement) {
-    auto made = machine_.manager().allocate(kBytes, placement);
+    auto made = machine_.objects().allocate(kBytes, placement);
     note(made.status());
     return made.ok() ? static_cast<unsigned char*>(*made) : nullptr;
   }
-  void free(void* object) { note(machine_.manager().free(object)); }
+  void free(void* object) { note(machine_.objects().free(object)); }
   // Calls the kernel; whether it will run.
   bool call(unsigned char* object, std::vector<adsmUse_t> uses) {
     const Status status = uses.empty() ? machine_.tryCall(addOne_, {object})
@@ -56,10 +57,10 @@ class Program {
     note(status);
     return status.ok();
   }
-  void sync() { note(machine_.manager().sync()); }
+  void sync() { note(machine_.objects().sync()); }
   // Acts as a system call on shared memory, which may fail, unlike a fault.
   bool fill(unsigned char* object, unsigned char value) {
-    const Status held = machine_.manager().hold(object, kBytes, true);
+    const Status held = machine_.memory().hold(object, kBytes, true);
     note(held);
     if (!held.ok()) {
       return false;
@@ -69,7 +70,7 @@ class Program {
       object[i] = value;
     }
     EXPECT_EQ(stats().writeFaults.value(), faults) << "a system call would have failed";
-    machine_.manager().unhold(object, kBytes);
+    machine_.memory().unhold(object, kBytes);
     return true;
   }
 
@@ -84,18 +85,18 @@ class Program {
     machine_.verify();
   }
 
-  ManagerUnderTest& machine_;
+  Machine& machine_;
   adsmKernel_t addOne_;
   int failures_ = 0;
   std::string firstError_;
 };
 
 // Runs the program with a failure armed; afterwards everything must work and nothing may be left.
-void runWithFailure(ManagerUnderTest& machine, const std::function<void()>& disarm, int* failures,
+void runWithFailure(Machine& machine, const std::function<void()>& disarm, int* failures,
                     std::string* error) {
   Program program(machine);
   unsigned char* object = program.allocate(Placement::kSameAddress);
-  void* small = machine.manager().allocate(100, Placement::kSameAddress).ok() ? nullptr : &object;
+  void* small = machine.objects().allocate(100, Placement::kSameAddress).ok() ? nullptr : &object;
   unsigned char expected = 0;
   if (object != nullptr) {
     if (program.fill(object, 10)) {
@@ -137,7 +138,7 @@ void forEveryN(const MachineSetup& setup, const std::function<void(FakeAccelerat
   for (bool happened = true; happened && n < kEnough; ++n) {
     SCOPED_TRACE("n = " + std::to_string(n));
     {
-      ManagerUnderTest machine(setup);
+      Machine machine(setup);
       int failures = 0;
       std::string error;
       arm(machine.fake(), n);
@@ -260,7 +261,7 @@ class FaultFailures : public ::testing::Test {
                        block, operation, words);
   }
 
-  ManagerUnderTest machine_;
+  Machine machine_;
   std::byte* object_;
 };
 

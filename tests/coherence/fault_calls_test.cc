@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/traced_calls.h"
 
 namespace gmac::testing {
@@ -29,7 +29,7 @@ class FaultCalls : public ::testing::Test {
                           const std::vector<long>& expected) {
     setup.fake.run = FakeOptions::Run::kEager;
     const auto calls = tracedCalls([&](const Traced& traced) {
-      ManagerUnderTest machine(setup);
+      Machine machine(setup);
       volatile std::byte* const object = machine.allocate(8 * kPage);
       for (int round = 0; round < 2; ++round) {
         prepare(machine, const_cast<std::byte*>(object));
@@ -41,7 +41,7 @@ class FaultCalls : public ::testing::Test {
   }
 
   // A call that leaves the object's blocks ReadOnly, or Invalid.
-  static void call(ManagerUnderTest& machine, std::byte* object, adsmAccess_t access) {
+  static void call(Machine& machine, std::byte* object, adsmAccess_t access) {
     const adsmKernel_t nothing =
         machine.fake().kernel("nothing", 1, [](const LaunchShape&, void**) {});
     machine.callUsing(nothing, {object}, {{object, access}});

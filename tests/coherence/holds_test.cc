@@ -12,9 +12,9 @@
 #include <cstring>
 #include <string>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -52,13 +52,13 @@ std::vector<MachineSetup> blocksBeyondAChunk() {
 }
 
 TEST_P(HoldsOfManyChunks, AreOpenToTheLastByte) {
-  ManagerUnderTest machine(GetParam());
+  Machine machine(GetParam());
   std::byte* const first = machine.allocate(4 * kMiB);
   std::byte* const next = machine.allocate(8 * kMiB);
   first[0] = std::byte{1};
   // One chunk of the next object, ahead of the CPU.
-  ASSERT_TRUE(machine.manager().populateNext());
-  ASSERT_TRUE(machine.manager().hold(next, 8 * kMiB, false).ok()) << lastErrorText();
+  ASSERT_TRUE(machine.objects().populateNext());
+  ASSERT_TRUE(machine.memory().hold(next, 8 * kMiB, false).ok()) << lastErrorText();
   const Pipe pipe;
   std::array<std::byte, 100> back{};
   for (std::size_t offset = 0; offset < 8 * kMiB; offset += kMiB) {
@@ -66,7 +66,7 @@ TEST_P(HoldsOfManyChunks, AreOpenToTheLastByte) {
     EXPECT_EQ(read(pipe.readEnd(), back.data(), back.size()), 100) << offset;
   }
   machine.verify();
-  machine.manager().unhold(next, 8 * kMiB);
+  machine.memory().unhold(next, 8 * kMiB);
   machine.verify();
 }
 
@@ -76,26 +76,26 @@ INSTANTIATE_TEST_SUITE_P(, HoldsOfManyChunks, ::testing::ValuesIn(blocksBeyondAC
 // ---- The walker
 
 TEST(HoldsAndTheWalker, APageThatIsHeldAndClosedIsFound) {
-  ManagerUnderTest machine({});
+  Machine machine({});
   std::byte* const object = machine.allocate(4 * kPage);
-  ASSERT_TRUE(machine.manager().hold(object, 4 * kPage, false).ok());
+  ASSERT_TRUE(machine.memory().hold(object, 4 * kPage, false).ok());
   ASSERT_EQ(mprotect(object + 2 * kPage, kPage, PROT_NONE), 0);
-  EXPECT_FALSE(machine.manager().verify().ok());
+  EXPECT_FALSE(machine.objects().verify().ok());
   EXPECT_THAT(lastErrorText(), HasSubstr("block 2 (ReadOnly): held, and not all of its pages"));
   ASSERT_EQ(mprotect(object + 2 * kPage, kPage, PROT_READ), 0);
   machine.verify();
-  machine.manager().unhold(object, 4 * kPage);
+  machine.memory().unhold(object, 4 * kPage);
 }
 
 TEST(HoldsAndTheWalker, ABlockThatIsClosedFurtherThanItsStateSaysIsFound) {
   MachineSetup setup;
   setup.blockBytes = 4 * kPage;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* const object = machine.allocate(8 * kPage);
   object[0] = std::byte{1};
   // The last page of a block that may be written.
   ASSERT_EQ(mprotect(object + 3 * kPage, kPage, PROT_READ), 0);
-  EXPECT_FALSE(machine.manager().verify().ok());
+  EXPECT_FALSE(machine.objects().verify().ok());
   EXPECT_THAT(lastErrorText(), HasSubstr("block 0 (Dirty): its pages are closed further"));
   ASSERT_EQ(mprotect(object + 3 * kPage, kPage, PROT_READ | PROT_WRITE), 0);
   machine.verify();
@@ -105,7 +105,7 @@ TEST(HoldsAndTheWalker, ABlockThatIsClosedFurtherThanItsStateSaysIsFound) {
 TEST(Holds, MakeRoomForMappingsInTheObjectThatTheyHold) {
   MachineSetup setup;
   setup.rollingSize = 100;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   constexpr std::size_t kBytes = 64 * kPage;
   std::byte* const object = machine.allocate(kBytes);
   const auto fill = machine.fake().kernel(
@@ -115,14 +115,14 @@ TEST(Holds, MakeRoomForMappingsInTheObjectThatTheyHold) {
   for (const auto purpose : {coherence::HoldFor::kRead, coherence::HoldFor::kWrite}) {
     machine.call(fill, {object});
     os::failNext(os::Call::kProtect, 4, ENOMEM);
-    EXPECT_TRUE(machine.manager().hold(object, kBytes / 2, purpose).ok()) << lastErrorText();
+    EXPECT_TRUE(machine.memory().hold(object, kBytes / 2, purpose).ok()) << lastErrorText();
     os::failNext(os::Call::kProtect, 0, 0);
     machine.verify();
     for (std::size_t i = 0; i < kBytes / 2; i += kPage) {
       EXPECT_EQ(object[i], std::byte{7});
       EXPECT_GE(accessAt(object + i), os::Access::kRead);
     }
-    machine.manager().unhold(object, kBytes / 2);
+    machine.memory().unhold(object, kBytes / 2);
   }
   EXPECT_GT(stats().coarsenings.value(), 0u);
 }

@@ -18,8 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -57,7 +60,7 @@ class HotPagesOf : public ::testing::TestWithParam<bool> {
   }
   void start(const MachineSetup& setup) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
       ++*fake->argument<std::uint8_t>(args, 0);
     });
@@ -121,7 +124,7 @@ class HotPagesOf : public ::testing::TestWithParam<bool> {
     return std::memmove(to, from, bytes);
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t bump_ = nullptr;
   std::byte* pool_ = nullptr;
   std::vector<std::byte> expected_;
@@ -155,9 +158,9 @@ TEST_P(HotPagesOf, KernelsOfAStreamAndTheCpuUseItAtOnce) {
         ++*fake().at(reinterpret_cast<std::uint8_t*>(pool_ + offset));
       }
     });
-    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(std::nullopt);
     fake().runAll();
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
     for (const std::size_t offset : offsets) {
       add(offset);
       ASSERT_TRUE(pool_[offset] == expected_[offset]) << offset;
@@ -253,11 +256,11 @@ TEST_P(HotPagesOf, ThreadsMayHaveOneEach) {
           ++*fake().at(reinterpret_cast<std::uint32_t*>(at));
           ran = round;
         });
-        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+        const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(stream);
         while (ran != round) {
           std::this_thread::yield();
         }
-        EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        EXPECT_TRUE(machine_->work().afterDeviceWait(wait).ok());
         ASSERT_EQ(*word, 2 * round + 1);
       }
     });
@@ -283,9 +286,9 @@ TEST_P(HotPagesOf, ItGoesBackWhereItsThreadComesNoMore) {
       *word = static_cast<std::uint8_t>(*word + 1);
       (void)machine_->launch(stream,
                              [this, at] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
-      const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+      const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(stream);
       fake().runAll();
-      ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+      ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
       add(offset);
       add(offset);
       EXPECT_EQ(std::byte{*word}, expected_[offset]);
@@ -298,7 +301,7 @@ TEST_P(HotPagesOf, ItGoesBackWhereItsThreadComesNoMore) {
     }).join();
     ASSERT_EQ(moved(), movedBefore + 1);
     if (destroyed) {
-      machine_->manager().streamDestroyed(accel::NativeStream{10});
+      machine_->work().streamDestroyed(accel::NativeStream{10});
     }
     // By turns, each in a thread of its own.
     const std::uint64_t endedBefore = ended();
@@ -314,9 +317,9 @@ TEST_P(HotPagesOf, ItGoesBackWhereItsThreadComesNoMore) {
           if (ended() == endedBefore) {
             const accel::NativeStream stream{static_cast<std::uintptr_t>(11 + i)};
             (void)machine_->launch(stream, [] {});
-            const auto wait = machine_->manager().beforeDeviceWait(stream);
+            const auto wait = machine_->work().beforeDeviceWait(stream);
             fake().runAll();
-            EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+            EXPECT_TRUE(machine_->work().afterDeviceWait(wait).ok());
           }
           turn.store(next + 1);
         }
@@ -350,8 +353,8 @@ TEST_P(HotPagesOf, TheCpuMayComeForManyPlacesOfASmallObject) {
               kStream, [&, at] { ++*fake().at(reinterpret_cast<std::uint8_t*>(small + at)); });
           fake().runAll();
         }
-        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
-        ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(kStream);
+        ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
         ++value;
         for (std::size_t at = first; at < kHot; at += step) {
           ASSERT_EQ(small[at], static_cast<std::byte>(value)) << at;
@@ -390,8 +393,8 @@ TEST_P(HotPagesOf, ALongRoundOfManyLaunchesCounts) {
         fake().runAll();
         clock->fetch_add(nanoseconds);
       }
-      const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
-      ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+      const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(kStream);
+      ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
     }
   };
   const std::uint64_t before = moved();
@@ -420,9 +423,9 @@ TEST_P(HotPagesOf, ThreadsMayShareOne) {
         while (turn.load() != 2 * round + i) {
           std::this_thread::yield();
         }
-        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+        const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(stream);
         fake().runAll();
-        EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        EXPECT_TRUE(machine_->work().afterDeviceWait(wait).ok());
         EXPECT_EQ(*word, value);
         *word = ++value;
         (void)machine_->launch(stream,
@@ -455,20 +458,20 @@ TEST_P(HotPagesOf, BulkMemoryCrossesItsBorders) {
   ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
   std::byte* const other = machine_->allocate(kBytes);
   std::memset(other, 0x31, kBytes);
-  machine_->manager().copy(other + 17, pool_ + kHot, 3 * kHot, moveBytes);
+  machine_->memory().copy(other + 17, pool_ + kHot, 3 * kHot, moveBytes);
   EXPECT_EQ(std::memcmp(other + 17, expected_.data() + kHot, 3 * kHot), 0);
   // Within the pool, forwards and backwards, with ranges that overlap.
   machine_->call(bump_, {pool_ + 2 * kHot + 1});
   add(2 * kHot + 1);
   for (const auto& [to, from] : std::vector<std::pair<std::size_t, std::size_t>>{
            {kHot + 3, 2 * kHot + 1}, {2 * kHot + 1, kHot + 5}, {2 * kHot + 9, 2 * kHot}}) {
-    machine_->manager().copy(pool_ + to, pool_ + from, kHot + 4096, moveBytes);
+    machine_->memory().copy(pool_ + to, pool_ + from, kHot + 4096, moveBytes);
     std::memmove(expected_.data() + to, expected_.data() + from, kHot + 4096);
     machine_->call(bump_, {pool_ + to});
     add(to);
     machine_->verify();
   }
-  machine_->manager().fill(
+  machine_->memory().fill(
       pool_ + 2 * kHot - 10, 9, kHot + 20,
       [](void* to, int value, std::size_t bytes) { return std::memset(to, value, bytes); });
   std::memset(expected_.data() + 2 * kHot - 10, 9, kHot + 20);
@@ -479,21 +482,21 @@ TEST_P(HotPagesOf, HoldsAndQuestionsCrossItsBorders) {
   ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
   machine_->call(bump_, {pool_ + 2 * kHot});
   add(2 * kHot);
-  ASSERT_TRUE(machine_->manager().hold(pool_ + kHot, 3 * kHot, coherence::HoldFor::kWrite).ok());
+  ASSERT_TRUE(machine_->memory().hold(pool_ + kHot, 3 * kHot, coherence::HoldFor::kWrite).ok());
   EXPECT_EQ(std::memcmp(pool_ + kHot, expected_.data() + kHot, 3 * kHot), 0);
   machine_->verify();
-  machine_->manager().unhold(pool_ + kHot, 3 * kHot);
+  machine_->memory().unhold(pool_ + kHot, 3 * kHot);
   bool shared = false;
-  EXPECT_EQ(machine_->manager().sharedPrefix(pool_ + kHot, 3 * kHot, &shared), kHot);
+  EXPECT_EQ(machine_->memory().sharedPrefix(pool_ + kHot, 3 * kHot, &shared), kHot);
   EXPECT_TRUE(shared);
-  EXPECT_EQ(machine_->manager().sharedPrefix(pool_ + 2 * kHot + 5, 3 * kHot, &shared), kHot - 5);
-  EXPECT_EQ(machine_->manager().sharedPrefix(pool_ + 3 * kHot, kBytes, &shared), 5 * kHot);
+  EXPECT_EQ(machine_->memory().sharedPrefix(pool_ + 2 * kHot + 5, 3 * kHot, &shared), kHot - 5);
+  EXPECT_EQ(machine_->memory().sharedPrefix(pool_ + 3 * kHot, kBytes, &shared), 5 * kHot);
   machine_->call(bump_, {pool_ + kHot});
   add(kHot);
   machine_->sync();
   // No place has bytes on both sides of a border.
   for (const std::size_t offset : {kHot, 2 * kHot, 2 * kHot + 100, 3 * kHot, 3 * kHot + 5}) {
-    const coherence::Place place = machine_->manager().placeOf(pool_ + offset, kBytes - offset);
+    const coherence::Place place = machine_->memory().placeOf(pool_ + offset, kBytes - offset);
     const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(pool_) + 2 * kHot;
     const bool inside = place.begin >= page && place.end <= page + kHot;
     const bool outside = place.end <= page || place.begin >= page + kHot;
@@ -567,22 +570,21 @@ TEST_P(HotPagesOf, WorkThatNamesARangeOverItsBorderHasOneKindOfMemory) {
           coherence::DeviceRange{pool_ + 3 * kHot, kHot, true},
           coherence::DeviceRange{pool_ + 3 * kHot - 1, 2, true}}) {
       EXPECT_THAT(moves(), IsEmpty());
-      Manager& manager = machine_->manager();
       if (own) {
-        ASSERT_TRUE(manager.beginOwnWork({&range, 1}).ok());
+        ASSERT_TRUE(machine_->work().beginOwnWork({&range, 1}).ok());
         const auto filled =
             fake().fill(accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(range.address)},
                         std::byte{5}, range.bytes);
         ASSERT_TRUE(filled.ok());
-        ASSERT_TRUE(manager.endOwnWork({&range, 1}, *filled).ok());
+        ASSERT_TRUE(machine_->work().endOwnWork({&range, 1}, *filled).ok());
       } else {
-        ASSERT_TRUE(manager.beginDeviceWork(kStream, {&range, 1}).ok());
+        ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&range, 1}).ok());
         fake().submit(kStream, [this, range] {
           std::memset(
               fake().at(const_cast<std::byte*>(static_cast<const std::byte*>(range.address))), 5,
               range.bytes);
         });
-        ASSERT_TRUE(manager.endDeviceWork(kStream, true).ok());
+        ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
       }
       const auto offset =
           static_cast<std::size_t>(static_cast<const std::byte*>(range.address) - pool_);
@@ -601,8 +603,8 @@ TEST_P(HotPagesOf, AllPagesThatARangeCrossesAreBack) {
   fake().clearLog();
   const coherence::DeviceRange ranges[] = {{pool_ + kHot, 2 * kHot, false},
                                            {pool_ + 4 * kHot, 2 * kHot, true}};
-  ASSERT_TRUE(machine_->manager().beginOwnWork(ranges).ok());
-  ASSERT_TRUE(machine_->manager().endOwnWork(ranges, accel::Ticket{}).ok());
+  ASSERT_TRUE(machine_->work().beginOwnWork(ranges).ok());
+  ASSERT_TRUE(machine_->work().endOwnWork(ranges, accel::Ticket{}).ok());
   EXPECT_THAT(moves(), ElementsAre(pageMoved(2 * kHot, accel::Home::kDevice),
                                    pageMoved(5 * kHot, accel::Home::kDevice)));
   expectAll();
@@ -612,15 +614,15 @@ TEST_P(HotPagesOf, AllPagesThatARangeCrossesAreBack) {
 TEST_P(HotPagesOf, RangesInPartsLeaveThemWhereTheyAre) {
   ASSERT_NO_FATAL_FAILURE(heat({2 * kHot + 64}));
   fake().clearLog();
-  Manager& manager = machine_->manager();
   const coherence::DeviceRange range{pool_ + kHot, 3 * kHot, true, true};
-  ASSERT_TRUE(manager.beginOwnWork({&range, 1}).ok());
-  EXPECT_EQ(manager.ofOneKind(pool_ + kHot, 3 * kHot), kHot);
-  EXPECT_EQ(manager.ofOneKind(pool_ + 2 * kHot, 2 * kHot), kHot);
-  EXPECT_EQ(manager.ofOneKind(pool_ + 2 * kHot + 5, 7), 7U);
-  EXPECT_EQ(manager.ofOneKind(pool_ + 3 * kHot, kHot), kHot);
-  EXPECT_EQ(manager.ofOneKind(pool_ + 3 * kHot, 2 * kBytes), 2 * kBytes) << "not our borders";
-  ASSERT_TRUE(manager.endOwnWork({&range, 1}, accel::Ticket{}).ok());
+  ASSERT_TRUE(machine_->work().beginOwnWork({&range, 1}).ok());
+  EXPECT_EQ(machine_->work().ofOneKind(pool_ + kHot, 3 * kHot), kHot);
+  EXPECT_EQ(machine_->work().ofOneKind(pool_ + 2 * kHot, 2 * kHot), kHot);
+  EXPECT_EQ(machine_->work().ofOneKind(pool_ + 2 * kHot + 5, 7), 7U);
+  EXPECT_EQ(machine_->work().ofOneKind(pool_ + 3 * kHot, kHot), kHot);
+  EXPECT_EQ(machine_->work().ofOneKind(pool_ + 3 * kHot, 2 * kBytes), 2 * kBytes)
+      << "not our borders";
+  ASSERT_TRUE(machine_->work().endOwnWork({&range, 1}, accel::Ticket{}).ok());
   EXPECT_THAT(moves(), IsEmpty());
   expectAll();
 }
@@ -643,15 +645,15 @@ TEST_P(HotPagesOf, QuestionsWhileItsMemoryMovesEnd) {
         return;
       }
       bool shared = false;
-      EXPECT_GE(machine_->manager().sharedPrefix(pool_ + hot, kHot, &shared), 1U);
+      EXPECT_GE(machine_->memory().sharedPrefix(pool_ + hot, kHot, &shared), 1U);
       EXPECT_TRUE(shared);
-      const coherence::Place place = machine_->manager().placeOf(pool_ + hot, kHot);
+      const coherence::Place place = machine_->memory().placeOf(pool_ + hot, kHot);
       EXPECT_GT(place.end, reinterpret_cast<std::uintptr_t>(pool_ + hot));
-      EXPECT_TRUE(machine_->manager().startFetch(pool_ + hot, kHot).ok());
-      EXPECT_TRUE(machine_->manager().startFlush(pool_ + hot, kHot).ok());
+      EXPECT_TRUE(machine_->memory().startFetch(pool_ + hot, kHot).ok());
+      EXPECT_TRUE(machine_->memory().startFlush(pool_ + hot, kHot).ok());
       reader = std::thread([&, hot] {
         std::vector<std::byte> plain(kHot);
-        machine_->manager().copy(plain.data(), pool_ + hot - 64, kHot, moveBytes);
+        machine_->memory().copy(plain.data(), pool_ + hot - 64, kHot, moveBytes);
         EXPECT_EQ(std::memcmp(plain.data() + 100, expected_.data() + hot + 36, kHot - 100), 0);
       });
     });
@@ -661,9 +663,9 @@ TEST_P(HotPagesOf, QuestionsWhileItsMemoryMovesEnd) {
     reader.join();
   }
   // What begins before the pool, whose first page is apart.
-  ASSERT_TRUE(machine_->manager().hold(pool_ - kPage, kPage + 8, coherence::HoldFor::kRead).ok());
+  ASSERT_TRUE(machine_->memory().hold(pool_ - kPage, kPage + 8, coherence::HoldFor::kRead).ok());
   machine_->verify();
-  machine_->manager().unhold(pool_ - kPage, kPage + 8);
+  machine_->memory().unhold(pool_ - kPage, kPage + 8);
   expectAll();
 }
 
@@ -672,9 +674,9 @@ TEST_P(HotPagesOf, NoneIsLeftOnceTheProgramRecordsWork) {
   fake().clearLog();
   coherence::noteRecorded();
   const coherence::DeviceRange within{pool_ + 2 * kHot + 5, 100, true};
-  machine_->manager().keepWhole({&within, 1});
+  machine_->work().keepWhole({&within, 1});
   EXPECT_THAT(moves(), IsEmpty()) << "it lies in one of them";
-  machine_->manager().keepWhole();
+  machine_->work().keepWhole();
   EXPECT_THAT(moves(), ElementsAre(pageMoved(0, accel::Home::kDevice),
                                    pageMoved(2 * kHot, accel::Home::kDevice)));
   const std::uint64_t before = moved();
@@ -751,8 +753,8 @@ TEST_P(HotPagesOf, ThePoolSpillsAroundThem) {
   for (int i = 0; i < 20; ++i) {
     ASSERT_NO_FATAL_FAILURE(round({2 * kHot + 64, 5, 4 * kHot}));
   }
-  EXPECT_FALSE(machine_->manager().makeRoom() && machine_->manager().makeRoom() &&
-               machine_->manager().makeRoom() && machine_->manager().makeRoom())
+  EXPECT_FALSE(machine_->deviceMemory().makeRoom() && machine_->deviceMemory().makeRoom() &&
+               machine_->deviceMemory().makeRoom() && machine_->deviceMemory().makeRoom())
       << "each object leaves once";
   EXPECT_EQ(large[0], std::byte{1});
   EXPECT_EQ(larger[0], std::byte{2});
@@ -802,8 +804,8 @@ TEST_P(HotPagesOf, OtherThreadsGoOnMeanwhile) {
     }
     EXPECT_GT(moved(), before);
     const coherence::DeviceRange range{pool_, 4 * kHot, false};
-    EXPECT_TRUE(machine_->manager().beginOwnWork({&range, 1}).ok());
-    EXPECT_TRUE(machine_->manager().endOwnWork({&range, 1}, accel::Ticket{}).ok());
+    EXPECT_TRUE(machine_->work().beginOwnWork({&range, 1}).ok());
+    EXPECT_TRUE(machine_->work().endOwnWork({&range, 1}, accel::Ticket{}).ok());
   }
   stop = true;
   for (std::thread& thread : threads) {

@@ -28,7 +28,7 @@ constexpr NativeStream kOther{2};
 
 class LedgerTest : public ::testing::Test {
  protected:
-  // Work on a stream, noted as the manager notes it; it has not run.
+  // Work on a stream, noted as launches note it; it has not run.
   Ticket submit(NativeStream stream, bool reads = false, bool names = false) {
     ledger_.submitting();
     accelerator_.submit(stream, [] {});

@@ -16,8 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -38,7 +40,7 @@ class ListedLaunches : public ::testing::TestWithParam<std::string> {
   }
   void make(const MachineSetup& setup) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     used_ = object();
     other_ = object();
     everything(kFirst);
@@ -48,7 +50,8 @@ class ListedLaunches : public ::testing::TestWithParam<std::string> {
   }
   std::uint8_t* object() { return machine_->allocateArray<std::uint8_t>(64 * kKiB); }
   FakeAccelerator& fake() { return machine_->fake(); }
-  Manager& manager() { return machine_->manager(); }
+  coherence::WorkPort& work() { return machine_->work(); }
+  coherence::DeviceMemoryPort& deviceMemory() { return machine_->deviceMemory(); }
 
   void everything(NativeStream stream) {
     (void)machine_->launch(stream, [] {});
@@ -75,12 +78,12 @@ class ListedLaunches : public ::testing::TestWithParam<std::string> {
   // Of the kernels above.
   int running() const { return begun_ - ended_; }
   void wait() {
-    const coherence::DeviceWait wait = manager().beforeDeviceWait(std::nullopt);
+    const coherence::DeviceWait wait = work().beforeDeviceWait(std::nullopt);
     fake().runAll();
-    EXPECT_TRUE(manager().afterDeviceWait(wait).ok());
+    EXPECT_TRUE(work().afterDeviceWait(wait).ok());
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   std::uint8_t* used_ = nullptr;
   std::uint8_t* other_ = nullptr;
   std::uint8_t seen_ = 0;
@@ -176,7 +179,7 @@ TEST_P(ListedLaunches, OfManyStreamsLoseNothing) {
 }
 
 TEST_P(ListedLaunches, OfManyObjectsUseAll) {
-  std::vector<ManagerUnderTest::Use> uses;
+  std::vector<Machine::Use> uses;
   std::vector<std::uint8_t*> objects;
   for (int i = 0; i < 20; ++i) {
     objects.push_back(object());
@@ -216,7 +219,7 @@ TEST_P(ListedLaunches, OfSmallObjectsAreWaitedForByAFree) {
 // Its users are all but this stream: a neighbour of what the kernel uses, or used against the
 // promise.
 TEST_P(ListedLaunches, PassOverWhatIsAttachedElsewhere) {
-  ASSERT_TRUE(manager().setUsers(other_, coherence::Users::kCpu, NativeStream{}).ok());
+  ASSERT_TRUE(deviceMemory().setUsers(other_, coherence::Users::kCpu, NativeStream{}).ok());
   other_[0] = 5;
   machine_->launchListed(kFirst, {{used_, true}, {other_, true}}, [this] { ++*fake().at(used_); });
   machine_->expectNothingHappens([&] { other_[0] = 6; });
@@ -227,9 +230,9 @@ TEST_P(ListedLaunches, PassOverWhatIsAttachedElsewhere) {
 TEST_P(ListedLaunches, ThatCannotBeMarkedHaveEnded) {
   fake().failNext(Op::Kind::kMark, 1, adsmErrorKernel);
   const coherence::DeviceRange ranges[] = {{nullptr, 0, true, false, true}, {used_, 1, true, true}};
-  ASSERT_TRUE(manager().beginDeviceWork(kFirst, ranges).ok());
+  ASSERT_TRUE(work().beginDeviceWork(kFirst, ranges).ok());
   fake().submit(kFirst, [this] { ++*fake().at(used_); });
-  EXPECT_FALSE(manager().endDeviceWork(kFirst, true).ok());
+  EXPECT_FALSE(work().endDeviceWork(kFirst, true).ok());
   EXPECT_EQ(used_[0], 2);
 }
 
@@ -249,7 +252,7 @@ TEST_P(ListedLaunches, CeaseWhereNothingIsGained) {
 
 // Launches that cannot list cost what they ask.
 TEST_P(ListedLaunches, CeaseWhereTheyCannotList) {
-  std::vector<ManagerUnderTest::Use> uses;
+  std::vector<Machine::Use> uses;
   for (int i = 0; i < 20; ++i) uses.push_back({object(), true});
   for (std::uint64_t i = 0; coherence::launchesList() && i < 10'000; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(5));
@@ -268,7 +271,7 @@ TEST_P(ListedLaunches, AreCopiedBackWithoutAWaitForOthers) {
   }
   adds(kFirst, used_);
   const std::uint64_t copies = stats().readBacks.value();
-  (void)manager().beforeDeviceWait(kFirst);
+  (void)work().beforeDeviceWait(kFirst);
   EXPECT_EQ(stats().readBacks.value(), copies + 1);
   (void)machine_->launchListed(kFirst, {{used_, false}}, [] {});
   other_[0] = 3;
@@ -285,7 +288,7 @@ TEST(ListedLaunchesOfBatchUpdate, AreNone) {
   MachineSetup setup;
   setup.protocol = "batch";
   setup.listingWorth = 0;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::uint8_t* const data = machine.allocateArray<std::uint8_t>(kPage);
   for (int i = 0; i < 3; ++i) {
     (void)machine.launch(kFirst, [] {});

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
-#include "gmac/coherence/port.h"
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/memory_port.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -42,7 +42,7 @@ class Borrower {
   static inline std::function<void()> answer;
 };
 
-adsmKernel_t nothing(ManagerUnderTest& machine) {
+adsmKernel_t nothing(Machine& machine) {
   return machine.fake().kernel("nothing", 1, [](const accel::LaunchShape&, void**) {});
 }
 
@@ -73,14 +73,15 @@ class Loans : public ::testing::TestWithParam<std::string> {
     setup.blockBytes = kPage;
     return setup;
   }
-  Manager& manager() { return machine_.manager(); }
+  CoherentMemory& objects() { return machine_.objects(); }
+  coherence::MemoryPort& memory() { return machine_.memory(); }
   std::byte* written(std::size_t bytes) {
     std::byte* const object = machine_.allocate(bytes);
     for (std::size_t i = 0; i < bytes; ++i) object[i] = static_cast<std::byte>(i * 31 + (i >> 9));
     return object;
   }
 
-  ManagerUnderTest machine_{setup()};
+  Machine machine_{setup()};
   Loan loan_{};
 };
 
@@ -91,7 +92,7 @@ TEST_P(Loans, AreTheBytesOfTheFile) {
   constexpr std::size_t kBytes = 5 * kPage;
   (void)written(kObject);
   std::byte* const object = written(kObject);
-  ASSERT_TRUE(manager().lend(object + 100, kBytes, &loan_));
+  ASSERT_TRUE(memory().lend(object + 100, kBytes, &loan_));
   const Mapped mapped(loan_, kBytes);
   EXPECT_EQ(std::memcmp(mapped.data(), object + 100, kBytes), 0);
   EXPECT_EQ(std::memcmp(loan_.view, object + 100, kBytes), 0);
@@ -100,49 +101,49 @@ TEST_P(Loans, AreTheBytesOfTheFile) {
   // The application may write what it likes.
   object[200] = std::byte{77};
   EXPECT_EQ(mapped.data()[100], std::byte{77});
-  manager().giveBack(object + 100, kBytes);
+  memory().giveBack(object + 100, kBytes);
   machine_.verify();
 }
 
 TEST_P(Loans, AreOfOneObjectThatIsCurrentOnTheCpuAlone) {
   std::byte* const object = written(kObject);
   const int plain = 0;
-  EXPECT_FALSE(manager().lend(&plain, sizeof plain, &loan_));
-  EXPECT_FALSE(manager().lend(object, 0, &loan_));
-  EXPECT_FALSE(manager().lend(object + kPage, kObject, &loan_));
+  EXPECT_FALSE(memory().lend(&plain, sizeof plain, &loan_));
+  EXPECT_FALSE(memory().lend(object, 0, &loan_));
+  EXPECT_FALSE(memory().lend(object + kPage, kObject, &loan_));
   machine_.callUsing(nothing(machine_), {object}, {{object, adsmReadWrite}});
-  EXPECT_FALSE(manager().lend(object, kPage, &loan_));
-  ASSERT_TRUE(manager().sync().ok());
+  EXPECT_FALSE(memory().lend(object, kPage, &loan_));
+  ASSERT_TRUE(objects().sync().ok());
   // (The other protocols fetch all of it at once.)
   const volatile std::byte* const reads = object;
   for (std::size_t page = 0; page < kObject / kPage - 1; ++page) (void)reads[page * kPage];
   if (GetParam() == "rolling") {
-    EXPECT_FALSE(manager().lend(object, kObject, &loan_));
+    EXPECT_FALSE(memory().lend(object, kObject, &loan_));
     machine_.verify();
   }
   (void)reads[kObject - kPage];
-  ASSERT_TRUE(manager().lend(object, kObject, &loan_));
-  manager().giveBack(object, kObject);
+  ASSERT_TRUE(memory().lend(object, kObject, &loan_));
+  memory().giveBack(object, kObject);
 }
 
 TEST_P(Loans, AreGivenBackToCallsThatUseTheObject) {
   std::byte* const object = written(kObject);
   std::byte* const other = written(kObject);
-  const Borrower borrower([&] { manager().giveBack(object, 4 * kPage); });
-  ASSERT_TRUE(manager().lend(object, 4 * kPage, &loan_));
+  const Borrower borrower([&] { memory().giveBack(object, 4 * kPage); });
+  ASSERT_TRUE(memory().lend(object, 4 * kPage, &loan_));
   machine_.callUsing(nothing(machine_), {other}, {{other, adsmReadWrite}});
   EXPECT_EQ(Borrower::asked, 0);
   machine_.callUsing(nothing(machine_), {object}, {{object, adsmReadWrite}});
   EXPECT_EQ(Borrower::asked, 1);
-  ASSERT_TRUE(manager().sync().ok());
+  ASSERT_TRUE(objects().sync().ok());
   machine_.verify();
 }
 
 TEST_P(Loans, AreGivenBackToWhoFreesTheObject) {
   std::byte* const object = written(kObject);
-  const Borrower borrower([&] { manager().giveBack(object, kObject); });
-  ASSERT_TRUE(manager().lend(object, kObject, &loan_));
-  ASSERT_TRUE(manager().free(object).ok());
+  const Borrower borrower([&] { memory().giveBack(object, kObject); });
+  ASSERT_TRUE(memory().lend(object, kObject, &loan_));
+  ASSERT_TRUE(objects().free(object).ok());
   EXPECT_EQ(Borrower::asked, 1);
 }
 
@@ -151,7 +152,7 @@ TEST_P(Loans, AreGivenBackToWhoFreesTheObject) {
 TEST_P(Loans, AreWaitedForWhereTheyCannotBeGivenBack) {
   std::byte* const object = written(kObject);
   const Borrower borrower([] {});
-  ASSERT_TRUE(manager().lend(object, kObject, &loan_));
+  ASSERT_TRUE(memory().lend(object, kObject, &loan_));
   std::atomic<bool> called{false};
   std::thread caller([&] {
     machine_.callUsing(nothing(machine_), {object}, {{object, adsmReadWrite}});
@@ -161,9 +162,9 @@ TEST_P(Loans, AreWaitedForWhereTheyCannotBeGivenBack) {
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
   EXPECT_FALSE(called);
   EXPECT_LE(Borrower::asked, 3);
-  manager().giveBack(object, kObject);
+  memory().giveBack(object, kObject);
   caller.join();
-  ASSERT_TRUE(manager().sync().ok());
+  ASSERT_TRUE(objects().sync().ok());
   machine_.verify();
 }
 
@@ -171,11 +172,11 @@ TEST(LoansOfMovedPages, ThereAreNone) {
   MachineSetup setup;
   setup.blockBytes = 2 * kMiB;
   setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* const object = machine.allocate(4 * kMiB);
   object[0] = std::byte{1};
   Loan loan{};
-  EXPECT_FALSE(machine.manager().lend(object, 100, &loan));
+  EXPECT_FALSE(machine.memory().lend(object, 100, &loan));
 }
 
 // Of a block that is open in part, the window is lent.
@@ -183,18 +184,18 @@ TEST(LoansOfWindows, AreOfTheWindowAlone) {
   MachineSetup setup;
   setup.blockBytes = kMiB;
   setup.windowBytes = 64 * kKiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* const object = machine.allocate(4 * kMiB);
   object[0] = std::byte{1};
   machine.callUsing(nothing(machine), {object}, {{object, adsmReadWrite}});
-  ASSERT_TRUE(machine.manager().sync().ok());
+  ASSERT_TRUE(machine.objects().sync().ok());
   const volatile std::byte* const reads = object;
   (void)reads[2 * kMiB + 300 * kKiB];
   Loan loan{};
-  const bool window = machine.manager().lend(object + 2 * kMiB + 300 * kKiB, 100, &loan);
+  const bool window = machine.memory().lend(object + 2 * kMiB + 300 * kKiB, 100, &loan);
   ASSERT_TRUE(window);
-  machine.manager().giveBack(object + 2 * kMiB + 300 * kKiB, 100);
-  EXPECT_FALSE(machine.manager().lend(object + 2 * kMiB, 2 * kMiB, &loan));
+  machine.memory().giveBack(object + 2 * kMiB + 300 * kKiB, 100);
+  EXPECT_FALSE(machine.memory().lend(object + 2 * kMiB, 2 * kMiB, &loan));
 }
 
 }  // namespace

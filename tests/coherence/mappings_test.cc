@@ -8,8 +8,9 @@
 #include <cstring>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/own_mappings.h"
 
 namespace gmac::testing {
@@ -79,7 +80,7 @@ class Mappings : public ::testing::Test {
     expectEveryOtherBlock(object, bytes);
   }
 
-  ManagerUnderTest machine_{setup()};
+  Machine machine_{setup()};
 };
 
 TEST_F(Mappings, OfBlocksStayBelowThePartOfTheProgram) {
@@ -98,10 +99,10 @@ TEST_F(Mappings, AreLeftByBlocksThatAreHeldAndCopied) {
   constexpr std::size_t kBytes = 64 * kMiB;
   std::byte* const object = machine_.allocate(kBytes);
   for (std::size_t offset = 0; offset < kBytes; offset += 4 * kPage) {
-    ASSERT_TRUE(machine_.manager().hold(object + offset, 1, true).ok()) << lastErrorText();
-    machine_.manager().unhold(object + offset, 1);
+    ASSERT_TRUE(machine_.memory().hold(object + offset, 1, true).ok()) << lastErrorText();
+    machine_.memory().unhold(object + offset, 1);
     const std::byte value{1};
-    machine_.manager().copy(object + offset + 2 * kPage, &value, 1, &std::memmove);
+    machine_.memory().copy(object + offset + 2 * kPage, &value, 1, &std::memmove);
     if (offset / kPage % 256 == 0) {
       ASSERT_LE(mappingCount(), kMost + kSlack);
     }
@@ -115,7 +116,7 @@ TEST_F(Mappings, AreRefusedToObjectsInASentence) {
   Footprint before;
   for (;;) {
     before = measureFootprint();
-    made = machine_.manager().allocate(64 * kKiB, Placement::kSameAddress);
+    made = machine_.objects().allocate(64 * kKiB, Placement::kSameAddress);
     if (!made.ok()) {
       break;
     }
@@ -128,7 +129,7 @@ TEST_F(Mappings, AreRefusedToObjectsInASentence) {
   EXPECT_EQ(measureFootprint(), before) << "a refused object leaves something";
   // As many as before, once there is room.
   machine_.free(objects.back());
-  made = machine_.manager().allocate(64 * kKiB, Placement::kSameAddress);
+  made = machine_.objects().allocate(64 * kKiB, Placement::kSameAddress);
   EXPECT_TRUE(made.ok()) << lastErrorText();
 }
 

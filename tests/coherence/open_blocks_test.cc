@@ -9,8 +9,9 @@
 #include <memory>
 
 #include "gmac/coherence/block_table.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/protocols/protocol.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -63,38 +64,38 @@ constexpr std::size_t kFewQuestions = 8 * (kBlocks / BlockTable::kGroup + BlockT
 class OpenBlocks : public ::testing::Test {
  protected:
   OpenBlocks() {
-    ManagerOptions options;
+    CoherenceOptions options;
     options.blockBytes = kPage;
     options.populateAhead = false;
-    auto made = Manager::make(
+    auto made = CoherentMemory::make(
         fake_, std::make_unique<Counted>(makeRollingProtocol({.step = 100}), &questions_), options);
     EXPECT_TRUE(made.ok()) << lastErrorText();
-    manager_ = std::move(*made);
+    objects_ = std::move(*made);
     nothing_ = fake_.kernel("nothing", 0, [](const LaunchShape&, void**) {});
   }
 
   std::byte* allocate() {
-    auto address = manager_->allocate(kBytes, accel::Placement::kSameAddress);
+    auto address = objects_->allocate(kBytes, accel::Placement::kSameAddress);
     EXPECT_TRUE(address.ok()) << lastErrorText();
     return static_cast<std::byte*>(*address);
   }
   void touch(std::byte* address) {
-    EXPECT_TRUE(manager_->hold(address, 1, true).ok()) << lastErrorText();
+    EXPECT_TRUE(objects_->memory().hold(address, 1, true).ok()) << lastErrorText();
     *address = std::byte{1};
-    manager_->unhold(address, 1);
+    objects_->memory().unhold(address, 1);
   }
   // The questions that a call asks the protocol.
   std::size_t call(std::optional<std::span<const adsmUse_t>> uses = std::nullopt) {
     const std::size_t before = questions_;
-    EXPECT_TRUE(manager_->call(nothing_, {{1, 1, 1}, {1, 1, 1}, 0}, nullptr, uses).ok())
+    EXPECT_TRUE(objects_->call(nothing_, {{1, 1, 1}, {1, 1, 1}, 0}, nullptr, uses).ok())
         << lastErrorText();
     return questions_ - before;
   }
-  void verify() { EXPECT_TRUE(manager_->verify().ok()) << lastErrorText(); }
+  void verify() { EXPECT_TRUE(objects_->verify().ok()) << lastErrorText(); }
 
   FakeAccelerator fake_;
   std::size_t questions_ = 0;
-  std::unique_ptr<Manager> manager_;
+  std::unique_ptr<CoherentMemory> objects_;
   adsmKernel_t nothing_ = nullptr;
 };
 
@@ -110,7 +111,7 @@ TEST_F(OpenBlocks, ACallOnAnObjectThatNobodyHasUsedLooksAtItsGroupsOnly) {
 #ifndef __SANITIZE_THREAD__  // whose own memory of them is as large
   EXPECT_LE(residentBytes() - before, kBytes / 64 / 16) << "blocks take memory when they are used";
 #endif
-  EXPECT_TRUE(manager_->free(a).ok());
+  EXPECT_TRUE(objects_->free(a).ok());
 }
 
 TEST_F(OpenBlocks, ACallLooksAtTheBlocksThatAreOpenHoweverFarApart) {
@@ -126,7 +127,7 @@ TEST_F(OpenBlocks, ACallLooksAtTheBlocksThatAreOpenHoweverFarApart) {
     EXPECT_EQ(fake_.copies().size(), 3u);
     verify();
   }
-  EXPECT_TRUE(manager_->free(a).ok());
+  EXPECT_TRUE(objects_->free(a).ok());
 }
 
 TEST(BlockTable, MakesTheBlocksOfAGroupWhenOneIsAskedFor) {

@@ -11,9 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/window_policy.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/pattern.h"
 
 namespace gmac::testing {
@@ -43,7 +44,7 @@ class OpenPages : public ::testing::Test {
   OpenPages() { start(pages()); }
   void start(const MachineSetup& setup) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
       ++*fake->argument<std::uint8_t>(args, 0);
     });
@@ -54,7 +55,8 @@ class OpenPages : public ::testing::Test {
     fake().clearLog();
   }
   FakeAccelerator& fake() { return machine_->fake(); }
-  Manager& manager() { return machine_->manager(); }
+  CoherentMemory& objects() { return machine_->objects(); }
+  coherence::MemoryPort& memory() { return machine_->memory(); }
   static std::size_t offset(std::size_t page) { return kBlock + 2 * kWindow + page * kPage; }
   // A page of one window, or of one small block.
   std::byte* page(std::size_t number) { return a_ + offset(number); }
@@ -84,7 +86,7 @@ class OpenPages : public ::testing::Test {
   }
   static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t bump_ = nullptr;
   adsmKernel_t read_ = nullptr;
   std::byte* a_ = nullptr;
@@ -170,20 +172,20 @@ TEST_F(OpenPages, AnEvictionCopiesTheWindow) {
 
 TEST_F(OpenPages, AHoldOfSeveralPagesOpensThemAll) {
   EXPECT_EQ(*page(3), pattern(offset(3)));
-  ASSERT_TRUE(manager().hold(page(3) + 5, 100, HoldFor::kRead).ok()) << lastErrorText();
+  ASSERT_TRUE(memory().hold(page(3) + 5, 100, HoldFor::kRead).ok()) << lastErrorText();
   expectOpen(3, 4, os::Access::kRead);
-  ASSERT_TRUE(manager().hold(page(2), 3 * kPage, HoldFor::kWrite).ok()) << lastErrorText();
+  ASSERT_TRUE(memory().hold(page(2), 3 * kPage, HoldFor::kWrite).ok()) << lastErrorText();
   expectOpen(0, 16, os::Access::kReadWrite);
-  manager().unhold(page(2), 3 * kPage);
-  manager().unhold(page(3) + 5, 100);
+  memory().unhold(page(2), 3 * kPage);
+  memory().unhold(page(3) + 5, 100);
   machine_->verify();
   expectPattern();
 }
 
 TEST_F(OpenPages, BytesOverABorderOfPagesOpenTheWindow) {
-  ASSERT_TRUE(manager().hold(page(4) - 4, 8, HoldFor::kRead).ok()) << lastErrorText();
+  ASSERT_TRUE(memory().hold(page(4) - 4, 8, HoldFor::kRead).ok()) << lastErrorText();
   expectOpen(0, 16, os::Access::kRead);
-  manager().unhold(page(4) - 4, 8);
+  memory().unhold(page(4) - 4, 8);
 }
 
 TEST_F(OpenPages, ThreadsInDifferentPagesSeeEachOthersWrites) {
@@ -284,7 +286,7 @@ TEST_F(OpenPages, WhatIsNotOpenedYetIsNotUsable) {
   std::thread writes([&] { store(page(8), 9); });
   // (Whatever that one has done so far.)
   for (int i = 0; i < 50; ++i) {
-    ASSERT_TRUE(manager().verify().ok()) << lastErrorText();
+    ASSERT_TRUE(objects().verify().ok()) << lastErrorText();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   fake().resume();
@@ -377,9 +379,9 @@ TEST_F(OpenPages, AnObjectInTheMemoryOfAFreedOneIsZero) {
 TEST_F(OpenPages, AnOpeningThatFailsLeavesWhatWasOpen) {
   store(page(3), 9);
   os::failNext(os::Call::kProtect, 1, ENOMEM);
-  EXPECT_FALSE(manager().hold(page(3), 2 * kPage, HoldFor::kWrite).ok() && os::injectionArmed());
+  EXPECT_FALSE(memory().hold(page(3), 2 * kPage, HoldFor::kWrite).ok() && os::injectionArmed());
   os::failNext(os::Call::kProtect, 0, 0);
-  manager().unhold(page(3), 2 * kPage);
+  memory().unhold(page(3), 2 * kPage);
   machine_->verify();
   EXPECT_EQ(load(page(3)), 9);
   EXPECT_EQ(*page(4), pattern(offset(4)));
@@ -413,24 +415,24 @@ TEST_F(OpenPages, MakeRoomForAnotherObject) {
   MachineSetup setup = pages();
   setup.mappingLimit = 2000;
   start(setup);
-  std::vector<std::byte*> objects;
+  std::vector<std::byte*> small;
   for (int i = 0; i < 400; ++i) {
-    objects.push_back(
-        static_cast<std::byte*>(*manager().allocate(kWindow, accel::Placement::kSameAddress)));
-    *objects.back() = std::byte{1};
+    small.push_back(
+        static_cast<std::byte*>(*objects().allocate(kWindow, accel::Placement::kSameAddress)));
+    *small.back() = std::byte{1};
   }
   machine_->call(read_, {a_});
   std::size_t open = 0;
-  for (std::byte* const object : objects) {
+  for (std::byte* const object : small) {
     EXPECT_EQ(*object, std::byte{1});
     open += accessAt(object + kWindow - 1) == os::Access::kNone ? 1 : 0;
   }
   EXPECT_GE(open, 250u);
   for (int i = 0; i < 500; ++i) {
-    const auto made = manager().allocate(kWindow, accel::Placement::kSameAddress);
+    const auto made = objects().allocate(kWindow, accel::Placement::kSameAddress);
     ASSERT_TRUE(made.ok()) << i << ": " << lastErrorText();
   }
-  for (std::byte* const object : objects) {
+  for (std::byte* const object : small) {
     EXPECT_EQ(*object, std::byte{1});
   }
   machine_->verify();
@@ -446,12 +448,12 @@ TEST_F(OpenPages, AreLentWithAllThatTheCpuHas) {
   EXPECT_EQ(object[kPage], pattern(kPage));
   EXPECT_EQ(accessAt(object), os::Access::kNone);
   coherence::Loan loan{};
-  ASSERT_TRUE(manager().lend(object, kWindow, &loan));
+  ASSERT_TRUE(memory().lend(object, kWindow, &loan));
   machine_->verify();
   EXPECT_EQ(static_cast<const std::byte*>(loan.view)[5 * kPage], pattern(5 * kPage));
   EXPECT_EQ(object[5 * kPage], pattern(5 * kPage));
   machine_->verify();
-  manager().giveBack(object, kWindow);
+  memory().giveBack(object, kWindow);
   machine_->free(object);
 }
 

@@ -14,7 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -37,13 +39,13 @@ MachineSetup setupOf(const std::string& protocol) {
 }
 
 // Runs of where a range is current, in KiB.
-std::vector<std::pair<std::size_t, Current>> runs(Manager& manager, const void* address,
-                                                  std::size_t bytes) {
+std::vector<std::pair<std::size_t, Current>> runs(coherence::MemoryPort& memory,
+                                                  const void* address, std::size_t bytes) {
   std::vector<std::pair<std::size_t, Current>> found;
   const auto* at = static_cast<const std::byte*>(address);
   for (const auto* const end = at + bytes; at < end;) {
     const auto left = static_cast<std::size_t>(end - at);
-    const coherence::Place place = manager.placeOf(at, left);
+    const coherence::Place place = memory.placeOf(at, left);
     const std::size_t length = std::min(left, place.end - reinterpret_cast<std::uintptr_t>(at));
     found.emplace_back(length / kKiB, place.current);
     at += length;
@@ -78,35 +80,34 @@ accel::Ticket launch(FakeAccelerator& fake, std::byte* to, const std::byte* from
 }
 
 // Work that fills a range on the accelerator, with its release and its ticket.
-void fillOnAccelerator(ManagerUnderTest& machine, std::byte* to, std::size_t bytes, int value) {
+void fillOnAccelerator(Machine& machine, std::byte* to, std::size_t bytes, int value) {
   const DeviceRange range{to, bytes, true};
-  ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+  ASSERT_TRUE(machine.work().beginOwnWork({&range, 1}).ok());
   const accel::Ticket ticket = launch(machine.fake(), to, nullptr, value, bytes);
-  ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
+  ASSERT_TRUE(machine.work().endOwnWork({&range, 1}, ticket).ok());
   machine.verify();
 }
 
 TEST(OwnWork, SaysWhereEachRunOfBlocksIsCurrent) {
-  ManagerUnderTest machine(setupOf("rolling"));
+  Machine machine(setupOf("rolling"));
   const adsmKernel_t nothing = nothingKernel(machine.fake());
   std::byte* a = machine.allocate(8 * kBlock);
-  EXPECT_THAT(runs(machine.manager(), a, 8 * kBlock), ElementsAre(Pair(512, Current::kBoth)));
+  EXPECT_THAT(runs(machine.memory(), a, 8 * kBlock), ElementsAre(Pair(512, Current::kBoth)));
   machine.call(nothing, {});
-  EXPECT_THAT(runs(machine.manager(), a, 8 * kBlock),
-              ElementsAre(Pair(512, Current::kAccelerator)));
+  EXPECT_THAT(runs(machine.memory(), a, 8 * kBlock), ElementsAre(Pair(512, Current::kAccelerator)));
   a[2 * kBlock] = std::byte{1};
   EXPECT_EQ(a[3 * kBlock], std::byte{0});
-  EXPECT_THAT(runs(machine.manager(), a + kBlock, 4 * kBlock),
+  EXPECT_THAT(runs(machine.memory(), a + kBlock, 4 * kBlock),
               ElementsAre(Pair(64, Current::kAccelerator), Pair(64, Current::kCpu),
                           Pair(64, Current::kBoth), Pair(64, Current::kAccelerator)));
   int local = 0;
-  EXPECT_THAT(runs(machine.manager(), &local, sizeof local),
+  EXPECT_THAT(runs(machine.memory(), &local, sizeof local),
               ElementsAre(Pair(0, Current::kNotShared)));
 }
 
 TEST(OwnWork, WhatAThreadRemembersOfUntouchedBlocksEndsWithACall) {
-  ManagerUnderTest machine(setupOf("rolling"));
-  coherence::Port& before = coherence::open(machine.manager());
+  Machine machine(setupOf("rolling"));
+  const coherence::Ports& before = coherence::open(machine.objects().ports());
   constexpr std::size_t kBytes = 1024 * kBlock;  // whole groups of blocks that nobody has touched
   std::byte* const a = machine.allocate(kBytes);
   const auto remembered = [&] {
@@ -121,14 +122,14 @@ TEST(OwnWork, WhatAThreadRemembersOfUntouchedBlocksEndsWithACall) {
 }
 
 TEST(OwnWork, ReleasesTheBlocksOfItsRangesAlone) {
-  ManagerUnderTest machine(setupOf("rolling"));
+  Machine machine(setupOf("rolling"));
   std::byte* a = machine.allocate(8 * kBlock);
   for (int block = 0; block < 8; ++block) {
     a[block * kBlock] = std::byte{1};
   }
   machine.fake().clearLog();
   fillOnAccelerator(machine, a + 2 * kBlock + 100, kBlock, 9);
-  EXPECT_THAT(runs(machine.manager(), a, 8 * kBlock),
+  EXPECT_THAT(runs(machine.memory(), a, 8 * kBlock),
               ElementsAre(Pair(128, Current::kCpu), Pair(128, Current::kAccelerator),
                           Pair(256, Current::kCpu)));
   std::size_t flushed = 0;
@@ -145,18 +146,18 @@ TEST(OwnWork, ReleasesTheBlocksOfItsRangesAlone) {
 
 TEST(OwnWork, WhatItOnlyReadsStaysReadable) {
   for (const char* protocol : {"lazy", "rolling"}) {
-    ManagerUnderTest machine(setupOf(protocol));
+    Machine machine(setupOf(protocol));
     std::byte* a = machine.allocate(2 * kBlock);
     a[0] = std::byte{5};
     const DeviceRange range{a, kBlock, false};
-    ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+    ASSERT_TRUE(machine.work().beginOwnWork({&range, 1}).ok());
     std::byte* b = nullptr;
-    ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, {}).ok());
+    ASSERT_TRUE(machine.work().endOwnWork({&range, 1}, {}).ok());
     b = machine.allocate(kBlock);
     const DeviceRange both[] = {{a, kBlock, false}, {b, kBlock, true}};
-    ASSERT_TRUE(machine.manager().beginOwnWork(both).ok());
+    ASSERT_TRUE(machine.work().beginOwnWork(both).ok());
     const accel::Ticket ticket = launch(machine.fake(), b, a, 0, kBlock);
-    ASSERT_TRUE(machine.manager().endOwnWork(both, ticket).ok());
+    ASSERT_TRUE(machine.work().endOwnWork(both, ticket).ok());
     machine.expectNothingHappens([&] { EXPECT_EQ(a[0], std::byte{5}); });
     a[0] = std::byte{6};  // the work still reads the old bytes
     EXPECT_EQ(b[0], std::byte{5});
@@ -166,7 +167,7 @@ TEST(OwnWork, WhatItOnlyReadsStaysReadable) {
 
 TEST(OwnWork, ASyncAndACallComeBehindIt) {
   for (const char* protocol : {"batch", "lazy", "rolling"}) {
-    ManagerUnderTest machine(setupOf(protocol));
+    Machine machine(setupOf(protocol));
     const adsmKernel_t increment =
         machine.fake().kernel("increment", 1, [&](const LaunchShape&, void** args) {
           std::byte* first = machine.fake().argument<std::byte>(args, 0);
@@ -186,31 +187,31 @@ TEST(OwnWork, ASyncAndACallComeBehindIt) {
 }
 
 TEST(OwnWork, AnAccessBetweenReleaseAndTicketWaits) {
-  ManagerUnderTest machine(setupOf("rolling"));
+  Machine machine(setupOf("rolling"));
   std::byte* a = machine.allocate(kBlock);
   const DeviceRange range{a, kBlock, true};
-  ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+  ASSERT_TRUE(machine.work().beginOwnWork({&range, 1}).ok());
   std::atomic<int> seen{-1};
   std::thread reader([&] { seen = static_cast<int>(*static_cast<volatile std::byte*>(a)); });
   const accel::Ticket ticket = launch(machine.fake(), a, nullptr, 8, kBlock);
-  ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
+  ASSERT_TRUE(machine.work().endOwnWork({&range, 1}, ticket).ok());
   reader.join();
   EXPECT_EQ(seen, 8);
 }
 
 TEST(OwnWork, AnOverwriteBetweenReleaseAndTicketWaits) {
-  ManagerUnderTest machine(setupOf("rolling"));
+  Machine machine(setupOf("rolling"));
   std::byte* a = machine.allocate(kBlock);
   for (int round = 0; round < 20; ++round) {
     const DeviceRange range{a, kBlock, true};
-    ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+    ASSERT_TRUE(machine.work().beginOwnWork({&range, 1}).ok());
     std::atomic<bool> begins{false};
     std::atomic<bool> launched{false};
     std::thread writer([&] {
       begins = true;
-      EXPECT_TRUE(machine.manager().hold(a, kBlock, HoldFor::kOverwrite).ok()) << lastErrorText();
+      EXPECT_TRUE(machine.memory().hold(a, kBlock, HoldFor::kOverwrite).ok()) << lastErrorText();
       EXPECT_TRUE(launched);
-      machine.manager().unhold(a, kBlock);
+      machine.memory().unhold(a, kBlock);
     });
     while (!begins) {
       std::this_thread::yield();
@@ -220,7 +221,7 @@ TEST(OwnWork, AnOverwriteBetweenReleaseAndTicketWaits) {
     }
     const accel::Ticket ticket = launch(machine.fake(), a, nullptr, 8, kBlock);
     launched = true;
-    ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
+    ASSERT_TRUE(machine.work().endOwnWork({&range, 1}, ticket).ok());
     writer.join();
     machine.call(nothingKernel(machine.fake()), {});
   }
@@ -241,7 +242,7 @@ class HandlersOfSubmitters : public ::testing::TestWithParam<const char*> {
   }
   // A signal comes while `submit` submits a kernel that writes byte 0, between the two.
   template <typename Submit>
-  void expectBoth(ManagerUnderTest& machine, std::byte* object, Submit submit) {
+  void expectBoth(Machine& machine, std::byte* object, Submit submit) {
     object[0] = object[1] = std::byte{0};
     handled = object;
     auto* const before = std::signal(SIGUSR1, &touch);
@@ -254,28 +255,28 @@ class HandlersOfSubmitters : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(HandlersOfSubmitters, WaitForTheEndOfDeviceWork) {
-  ManagerUnderTest machine(setupOf(GetParam()));
+  Machine machine(setupOf(GetParam()));
   std::byte* const object = machine.allocate(kBlock);
   FakeAccelerator& fake = machine.fake();
   expectBoth(machine, object, [&] {
     const DeviceRange everything{nullptr, 0, true};
     constexpr accel::NativeStream kStream{3};
-    ASSERT_TRUE(machine.manager().beginDeviceWork(kStream, {&everything, 1}).ok());
+    ASSERT_TRUE(machine.work().beginDeviceWork(kStream, {&everything, 1}).ok());
     ASSERT_EQ(std::raise(SIGUSR1), 0);
     fake.submit(kStream, [&] { *fake.at(object) = std::byte{9}; });
-    ASSERT_TRUE(machine.manager().endDeviceWork(kStream, true).ok());
+    ASSERT_TRUE(machine.work().endDeviceWork(kStream, true).ok());
   });
 }
 
 TEST_P(HandlersOfSubmitters, WaitForTheEndOfWorkOfTheRuntimesOwn) {
-  ManagerUnderTest machine(setupOf(GetParam()));
+  Machine machine(setupOf(GetParam()));
   std::byte* const object = machine.allocate(kBlock);
   expectBoth(machine, object, [&] {
     const DeviceRange range{object, kBlock, true};
-    ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
+    ASSERT_TRUE(machine.work().beginOwnWork({&range, 1}).ok());
     ASSERT_EQ(std::raise(SIGUSR1), 0);
     const accel::Ticket ticket = launch(machine.fake(), object, nullptr, 9, 1);
-    ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, ticket).ok());
+    ASSERT_TRUE(machine.work().endOwnWork({&range, 1}, ticket).ok());
   });
 }
 
@@ -283,23 +284,23 @@ INSTANTIATE_TEST_SUITE_P(Protocols, HandlersOfSubmitters,
                          ::testing::Values("lazy", "rolling", "batch"));
 
 TEST(OwnWork, ASubmissionThatFailedLosesNothing) {
-  ManagerUnderTest machine(setupOf("rolling"));
+  Machine machine(setupOf("rolling"));
   std::byte* a = machine.allocate(kBlock);
   a[5] = std::byte{5};
   const DeviceRange range{a, kBlock, true};
-  ASSERT_TRUE(machine.manager().beginOwnWork({&range, 1}).ok());
-  ASSERT_TRUE(machine.manager().endOwnWork({&range, 1}, {}).ok());
+  ASSERT_TRUE(machine.work().beginOwnWork({&range, 1}).ok());
+  ASSERT_TRUE(machine.work().endOwnWork({&range, 1}, {}).ok());
   EXPECT_EQ(a[5], std::byte{5});
   machine.verify();
 }
 
 TEST(OwnWork, AFlushThatFailsIsToldAndLosesNothing) {
-  ManagerUnderTest machine(setupOf("rolling"));
+  Machine machine(setupOf("rolling"));
   std::byte* a = machine.allocate(2 * kBlock);
   a[5] = std::byte{5};
   machine.fake().failNext(Op::Kind::kCopyIn, 1, adsmErrorSystem);
   const DeviceRange range{a, 2 * kBlock, false};
-  EXPECT_FALSE(machine.manager().beginOwnWork({&range, 1}).ok());
+  EXPECT_FALSE(machine.work().beginOwnWork({&range, 1}).ok());
   EXPECT_EQ(a[5], std::byte{5});
   a[6] = std::byte{6};
   fillOnAccelerator(machine, a, 4, 1);

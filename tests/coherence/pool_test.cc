@@ -9,9 +9,12 @@
 #include <cstring>
 #include <vector>
 
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/object_pool.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -33,11 +36,11 @@ class Kept : public ::testing::TestWithParam<MachineSetup> {
     setup.keptBytes = bytes;
     return setup;
   }
-  static std::vector<Op> memory(ManagerUnderTest& machine) {
+  static std::vector<Op> memory(Machine& machine) {
     return machine.fake().log({Op::Kind::kAllocate, Op::Kind::kFree});
   }
   // A kernel that adds one to the first byte of each page, and one that leaves all as it is.
-  static adsmKernel_t addOne(ManagerUnderTest& machine) {
+  static adsmKernel_t addOne(Machine& machine) {
     return machine.fake().kernel("addOne", 1, [&machine](const LaunchShape&, void** args) {
       auto* bytes = machine.fake().argument<unsigned char>(args, 0);
       for (std::size_t i = 0; i < kBytes; i += kPage) ++bytes[i];
@@ -49,23 +52,23 @@ class Kept : public ::testing::TestWithParam<MachineSetup> {
 };
 
 TEST_P(Kept, MemoryServesTheNextAllocationOfItsSize) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const first = machine.allocate(kBytes);
   first[kPage] = std::byte{1};
   machine.fake().clearLog();
   const std::uint64_t reused = stats().reusedAllocations.value();
   machine.free(first);
-  EXPECT_EQ(machine.manager().keptBytes(), kBytes);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), kBytes);
   std::byte* const second = machine.allocate(kBytes);
   EXPECT_EQ(second, first);
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
   EXPECT_EQ(stats().reusedAllocations.value() - reused, 1u);
   EXPECT_THAT(memory(machine), IsEmpty());
   EXPECT_THAT(machine.fake().log({Op::Kind::kPin, Op::Kind::kUnpin}), IsEmpty());
 }
 
 TEST_P(Kept, MemoryReadsAsZeroOnTheCpu) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const first = machine.allocate(kBytes);
   std::fill_n(first, kBytes, std::byte{7});
@@ -82,7 +85,7 @@ TEST_P(Kept, MemoryReadsAsZeroOnTheCpu) {
 }
 
 TEST_P(Kept, MemoryReadsAsZeroOnTheAcceleratorFirst) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const first = machine.allocate(kBytes);
   std::fill_n(first, kBytes, std::byte{7});
@@ -113,7 +116,7 @@ class KeptInFiles : public Kept {};
 
 // Both copies are zero: the CPU clears its own pages, where it reaches them while they are closed.
 TEST_P(KeptInFiles, MemoryIsClearedWithoutACopy) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const first = machine.allocate(kBytes);
   std::fill_n(first, kBytes, std::byte{7});
@@ -135,7 +138,7 @@ TEST_P(KeptInFiles, MemoryIsClearedWithoutACopy) {
 
 // Pages that the first object did not use are zero already.
 TEST_P(Kept, PagesThatNobodyHasTouchedAreNotFetched) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const first = machine.allocate(kBytes);
   machine.call(kernel, {first});
@@ -150,13 +153,13 @@ TEST_P(Kept, PagesThatNobodyHasTouchedAreNotFetched) {
 
 // What has been written on the accelerator only is no longer zero.
 TEST_P(Kept, WhatTheAcceleratorHasFilledIsFetched) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const first = machine.allocate(kBytes);
   std::fill_n(first, kBytes, std::byte{7});
   machine.free(first);
   std::byte* const second = machine.allocate(kBytes);
   ASSERT_EQ(second, first);
-  machine.manager().fill(second, 5, kBytes, &std::memset);
+  machine.memory().fill(second, 5, kBytes, &std::memset);
   EXPECT_EQ(second[0], std::byte{5});
   second[kBytes / 2] = std::byte{6};
   EXPECT_EQ(second[kBytes / 2 + 1], std::byte{5});
@@ -164,7 +167,7 @@ TEST_P(Kept, WhatTheAcceleratorHasFilledIsFetched) {
 
 // What is written on the CPU alone leaves the accelerator's bytes zero.
 TEST_P(Kept, MemoryThatTheAcceleratorHasNotGotIsNotClearedAgain) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   machine.free(machine.allocate(kBytes));
   machine.fake().clearLog();
   for (int i = 0; i < 3; ++i) {
@@ -183,7 +186,7 @@ TEST_P(Kept, MemoryThatTheAcceleratorHasNotGotIsNotClearedAgain) {
 
 // And what it has got, or may have written, is cleared.
 TEST_P(Kept, MemoryThatTheAcceleratorHasGotIsCleared) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   machine.free(machine.allocate(kBytes));
   const auto expectCleared = [&](const auto& use) {
@@ -203,10 +206,9 @@ TEST_P(Kept, MemoryThatTheAcceleratorHasGotIsCleared) {
   expectCleared([&](std::byte* object) { machine.call(kernel, {object}); });
   expectCleared([&](std::byte* object) {
     std::fill_n(object, kBytes, std::byte{5});
-    EXPECT_TRUE(machine.manager().startFlush(object, kBytes).ok());
+    EXPECT_TRUE(machine.memory().startFlush(object, kBytes).ok());
   });
-  expectCleared(
-      [&](std::byte* object) { machine.manager().fill(object, 5, kBytes, &std::memset); });
+  expectCleared([&](std::byte* object) { machine.memory().fill(object, 5, kBytes, &std::memset); });
   // Of a stream, and of one that the runtime does not know.
   const auto writes = [&](std::byte* object) {
     *machine.fake().at(object + kPage + 1) = std::byte{5};
@@ -217,46 +219,46 @@ TEST_P(Kept, MemoryThatTheAcceleratorHasGotIsCleared) {
   });
   expectCleared([&](std::byte* object) {
     const coherence::DeviceRange everything{nullptr, 0, true};
-    EXPECT_TRUE(machine.manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+    EXPECT_TRUE(machine.work().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
     writes(object);
-    EXPECT_TRUE(machine.manager().endDeviceWork(accel::kForeignStream, true).ok());
+    EXPECT_TRUE(machine.work().endDeviceWork(accel::kForeignStream, true).ok());
   });
 }
 
 TEST_P(Kept, WhatAnUnknownStreamHasWrittenIsFetched) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   machine.free(machine.allocate(kBytes));
   std::byte* const object = machine.allocate(kBytes);
   const coherence::DeviceRange everything{nullptr, 0, true};
-  EXPECT_TRUE(machine.manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+  EXPECT_TRUE(machine.work().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
   *machine.fake().at(object + kPage + 1) = std::byte{5};
-  EXPECT_TRUE(machine.manager().endDeviceWork(accel::kForeignStream, true).ok());
+  EXPECT_TRUE(machine.work().endDeviceWork(accel::kForeignStream, true).ok());
   EXPECT_EQ(object[kPage + 1], std::byte{5});
 }
 
 TEST_P(Kept, MemoryIsClosedAndNobodys) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const object = machine.allocate(kBytes);
   object[0] = std::byte{1};
   machine.free(object);
   EXPECT_EQ(accessAt(object), os::Access::kNone);
-  EXPECT_FALSE(machine.manager().touchesShared(object, kBytes));
-  EXPECT_FALSE(machine.manager().onFault(object, false));
-  EXPECT_FALSE(machine.manager().free(object).ok());
+  EXPECT_FALSE(machine.memory().touchesShared(object, kBytes));
+  EXPECT_FALSE(machine.objects().onFault(object, false));
+  EXPECT_FALSE(machine.objects().free(object).ok());
 }
 
 TEST_P(Kept, TheAddressOfASafeObjectIsNotASharedOnes) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const safe = machine.allocate(kBytes, Placement::kAnywhere);
   machine.free(safe);
   std::byte* const object = machine.allocate(kBytes);
-  EXPECT_EQ(*machine.manager().deviceAddress(object), object);
+  EXPECT_EQ(*machine.objects().deviceAddress(object), object);
   machine.free(object);
   EXPECT_EQ(machine.allocate(kBytes, Placement::kAnywhere), safe);
 }
 
 TEST_P(Kept, MemoryThatIsAnEighthLargerServesAndMoreDoesNot) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const object = machine.allocate(kBytes);
   machine.free(object);
   std::byte* const half = machine.allocate(kBytes / 2);
@@ -268,7 +270,7 @@ TEST_P(Kept, MemoryThatIsAnEighthLargerServesAndMoreDoesNot) {
 
 // Whose uses each of them has.
 TEST_P(Kept, SeveralGetTheirMemoryAgainInWhateverOrderTheyWereFreed) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const other = machine.allocate(kBytes);
   std::vector<std::byte*> first;
   for (int i = 0; i < 3; ++i) first.push_back(machine.allocate(kBytes));
@@ -284,40 +286,40 @@ TEST_P(Kept, SeveralGetTheirMemoryAgainInWhateverOrderTheyWereFreed) {
 }
 
 TEST_P(Kept, NothingIsKeptWhereNothingShallBe) {
-  ManagerUnderTest machine(keeping(GetParam(), 0));
+  Machine machine(keeping(GetParam(), 0));
   std::byte* const object = machine.allocate(kBytes);
   machine.free(object);
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
   EXPECT_EQ(machine.fake().liveAllocations(), 0u);
 }
 
 TEST_P(Kept, TheOldestIsGivenBackBeyondTheBound) {
-  ManagerUnderTest machine(keeping(GetParam(), 2 * kBytes));
+  Machine machine(keeping(GetParam(), 2 * kBytes));
   std::vector<std::byte*> objects;
   for (int i = 0; i < 3; ++i) objects.push_back(machine.allocate(kBytes));
   for (std::byte* object : objects) machine.free(object);
-  EXPECT_EQ(machine.manager().keptBytes(), 2 * kBytes);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 2 * kBytes);
   EXPECT_EQ(machine.fake().liveAllocations(), 2u);
   EXPECT_EQ(machine.allocate(kBytes), objects[1]);
   EXPECT_EQ(machine.allocate(kBytes), objects[2]);
   // An object that alone exceeds the bound (an eighth of the 8 MiB that live is within it) is not
   // kept.
   machine.free(machine.allocate(3 * kBytes));
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
 }
 
 TEST_P(Kept, AnEighthOfWhatLivesMayBeKeptBeside) {
-  ManagerUnderTest machine(keeping(GetParam(), kPage));
+  Machine machine(keeping(GetParam(), kPage));
   std::byte* const large = machine.allocate(8 * kBytes);
   std::byte* const object = machine.allocate(kBytes);
   machine.free(object);
-  EXPECT_EQ(machine.manager().keptBytes(), kBytes);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), kBytes);
   machine.free(large);
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
 }
 
 TEST_P(Kept, ManyObjectsAreBoundedByTheirNumber) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::vector<std::byte*> objects;
   for (std::size_t i = 0; i < ObjectPool::kMaxObjects + 3; ++i) {
     objects.push_back(machine.allocate(64 * kKiB));
@@ -328,7 +330,7 @@ TEST_P(Kept, ManyObjectsAreBoundedByTheirNumber) {
 
 TEST_P(Kept, ServesAProgramThatReleasesHundredsOfObjectsAtOnce) {
   constexpr std::size_t kObjects = 300;
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::vector<std::byte*> objects;
   const auto allocateAll = [&] {
     objects.clear();
@@ -344,16 +346,16 @@ TEST_P(Kept, ServesAProgramThatReleasesHundredsOfObjectsAtOnce) {
 TEST_P(Kept, IsGivenBackWhereTheAcceleratorRunsOutOfMemory) {
   MachineSetup setup = keeping(GetParam());
   setup.fake.memoryBytes = 16 * kMiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* const small = machine.allocate(6 * kMiB);
   machine.free(small);
   EXPECT_NE(machine.allocate(12 * kMiB), nullptr);
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
-  EXPECT_FALSE(machine.manager().allocate(12 * kMiB, Placement::kSameAddress).ok());
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
+  EXPECT_FALSE(machine.objects().allocate(12 * kMiB, Placement::kSameAddress).ok());
 }
 
 TEST_P(Kept, IsGivenBackWherePagesCannotBePinned) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const object = machine.allocate(kBytes);
   object[0] = std::byte{1};
   std::byte* const other = machine.allocate(kBytes);
@@ -361,28 +363,28 @@ TEST_P(Kept, IsGivenBackWherePagesCannotBePinned) {
   machine.fake().failNext(Op::Kind::kPin, 1, adsmErrorHostMemory);
   other[0] = std::byte{2};  // would end the process
   EXPECT_FALSE(machine.fake().armed());
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
 }
 
 TEST_P(Kept, IsGivenBackWhenAskedFor) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   machine.free(machine.allocate(kBytes));
-  EXPECT_TRUE(machine.manager().makeRoom());
+  EXPECT_TRUE(machine.deviceMemory().makeRoom());
   EXPECT_EQ(machine.fake().liveAllocations(), 0u);
-  EXPECT_FALSE(machine.manager().makeRoom());
+  EXPECT_FALSE(machine.deviceMemory().makeRoom());
 }
 
 TEST_P(Kept, IsNotKeptWhereTheAcceleratorDoesNotClearIt) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   std::byte* const object = machine.allocate(kBytes);
   machine.fake().failNext(Op::Kind::kFill, 1, adsmErrorSystem);
-  EXPECT_TRUE(machine.manager().free(object).ok());
+  EXPECT_TRUE(machine.objects().free(object).ok());
   EXPECT_EQ(machine.fake().liveAllocations(), 0u);
 }
 
 // A kernel that was launched before an allocation cannot use it.
 TEST_P(Kept, ANewObjectDoesNotWaitForOlderKernels) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   bool ran = false;
   const adsmKernel_t older =
       machine.fake().kernel("older", 0, [&ran](const LaunchShape&, void**) { ran = true; });
@@ -402,16 +404,16 @@ TEST_P(Kept, ANewObjectDoesNotWaitForOlderKernels) {
 // An object that is bound to another kernel is freed while this one runs; so its bytes are cleared
 // after that, and an allocation takes other memory instead of waiting.
 TEST_P(Kept, AnAllocationDoesNotWaitForTheKernelsOfOthers) {
-  ManagerUnderTest machine(keeping(GetParam()));
+  Machine machine(keeping(GetParam()));
   bool ran = false;
   const adsmKernel_t others =
       machine.fake().kernel("others", 0, [&ran](const LaunchShape&, void**) { ran = true; });
   const adsmKernel_t own = machine.fake().kernel("own", 0, [](const LaunchShape&, void**) {});
   std::byte* const bound = machine.allocate(kBytes);
-  ASSERT_TRUE(machine.manager().bind(bound, own, adsmReadWrite).ok());
+  ASSERT_TRUE(machine.objects().bind(bound, own, adsmReadWrite).ok());
   machine.call(others, {});
   machine.free(bound);
-  EXPECT_EQ(machine.manager().keptBytes(), kBytes);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), kBytes);
   std::byte* const object = machine.allocate(kBytes);
   EXPECT_NE(object, bound);
   EXPECT_FALSE(ran);
@@ -447,7 +449,7 @@ TEST(KeptWindows, HaveWhatTheCpuWroteWhenTheyWereClosedForWantOfMappings) {
   setup.rollingSize = 1000;
   setup.keptBytes = 64 * kMiB;
   setup.mappingLimit = 2000;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   constexpr std::size_t kTwoBlocks = 128 * kKiB;
   std::vector<std::byte*> objects;
   for (int i = 0; i < 100; ++i) objects.push_back(machine.allocate(kTwoBlocks));
@@ -460,7 +462,7 @@ TEST(KeptWindows, HaveWhatTheCpuWroteWhenTheyWereClosedForWantOfMappings) {
   const std::uint64_t windows = stats().windows.value();
   for (std::byte* object : objects) *object = std::byte{1};
   ASSERT_GT(stats().windows.value(), windows);
-  while (machine.manager().allocate(kTwoBlocks, Placement::kSameAddress).ok()) {
+  while (machine.objects().allocate(kTwoBlocks, Placement::kSameAddress).ok()) {
   }
   for (std::byte* object : objects) {
     EXPECT_EQ(*object, std::byte{1});
@@ -472,9 +474,9 @@ TEST(KeptByBatch, IsNothing) {
   MachineSetup setup;
   setup.protocol = "batch";
   setup.keptBytes = 64 * kMiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   machine.free(machine.allocate(kBytes));
-  EXPECT_EQ(machine.manager().keptBytes(), 0u);
+  EXPECT_EQ(machine.deviceMemory().keptBytes(), 0u);
 }
 
 }  // namespace

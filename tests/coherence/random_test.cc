@@ -18,8 +18,10 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/seed.h"
 
 namespace gmac::testing {
@@ -37,7 +39,7 @@ struct Oracle {
 class RandomSteps {
  public:
   RandomSteps(const MachineSetup& setup, std::uint64_t seed)
-      : machine_(setup), before_(coherence::open(machine_.manager())), random_(seed) {
+      : machine_(setup), before_(coherence::open(machine_.objects().ports())), random_(seed) {
     add_ = machine_.fake().kernel("add", 3, [this](const LaunchShape&, void** args) {
       auto* data = machine_.fake().argument<std::uint8_t>(args, 0);
       const auto count = *static_cast<std::size_t*>(args[1]);
@@ -48,7 +50,7 @@ class RandomSteps {
     });
     // The walker meets blocks in transit, too.
     const auto look = [this] {
-      if (!Manager::lockIsHeldHere() && ++copies_ % 4 == 0) machine_.verify();
+      if (!CoherentMemory::lockIsHeldHere() && ++copies_ % 4 == 0) machine_.verify();
     };
     machine_.fake().onCopyIn(look);
     machine_.fake().onCopyOut(look);
@@ -94,9 +96,9 @@ class RandomSteps {
       coherence::Current remembered{};
       (void)coherence::currentPrefix(address, 1, &remembered);
       const bool shared = coherence::touchesShared(address, 1);
-      const coherence::Current current = machine_.manager().placeOf(address, 1).current;
-      const bool isShared = machine_.manager().touchesShared(address, 1);
-      // Not by a thread of the manager's meanwhile, and not where it depends on kernels.
+      const coherence::Current current = machine_.memory().placeOf(address, 1).current;
+      const bool isShared = machine_.memory().touchesShared(address, 1);
+      // Not by a thread of the runtime's meanwhile, and not where it depends on kernels.
       if (coherence::placesChanged() == before && !machine_.setup().managed) {
         EXPECT_EQ(remembered, current);
         EXPECT_EQ(shared, isShared);
@@ -141,10 +143,9 @@ class RandomSteps {
     std::uint8_t* const oracle = object->bytes.data() + offset;
     std::uint8_t* const data = object->data + offset;
     const std::size_t key = random_() % 251;
-    Manager& manager = machine_.manager();
     if (kind < 9) {
       const std::size_t index = upTo(objects_.size() - 1);
-      EXPECT_TRUE(manager.free(objects_[index]->data).ok()) << lastErrorText();
+      EXPECT_TRUE(machine_.objects().free(objects_[index]->data).ok()) << lastErrorText();
       manyBlocks_ = manyBlocks_ && !hasManyBlocks(objects_[index]->bytes.size());
       objects_.erase(objects_.begin() + static_cast<std::ptrdiff_t>(index));
     } else if (kind < 30) {
@@ -170,7 +171,7 @@ class RandomSteps {
       machine_.sync();
     } else if (kind < 82) {
       const auto purpose = static_cast<coherence::HoldFor>(upTo(2));
-      ASSERT_TRUE(manager.hold(data, count, purpose).ok()) << lastErrorText();
+      ASSERT_TRUE(machine_.memory().hold(data, count, purpose).ok()) << lastErrorText();
       machine_.verify();
       if (purpose != coherence::HoldFor::kOverwrite) {
         compare(*object, offset, count);
@@ -179,27 +180,27 @@ class RandomSteps {
         std::memset(data, static_cast<int>(key), count);
         std::memset(oracle, static_cast<int>(key), count);
       }
-      manager.unhold(data, count);
+      machine_.memory().unhold(data, count);
     } else if (kind < 90) {
       deviceWork(*object, offset, count, key);
     } else if (kind < 94 && std::exchange(manyBlocks_, false)) {
       os::failNext(os::Call::kProtect, 1 + static_cast<int>(upTo(3)), ENOMEM);
     } else if (kind < 97) {
-      (void)manager.populateNext();
+      (void)machine_.objects().populateNext();
     } else if (kind < 100) {
       machine_.fake().runAll();
       if (upTo(1) == 0) {
-        EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
+        EXPECT_TRUE(machine_.work().afterDeviceWait().ok()) << lastErrorText();
       }
     } else if (kind < 103) {
-      const Status flushed = manager.startFlush(data, count);
+      const Status flushed = machine_.memory().startFlush(data, count);
       // Where the kernel has no mappings left, nothing is flushed early.
       EXPECT_TRUE(flushed.ok() || flushed.code() == adsmErrorHostMemory) << lastErrorText();
     } else if (kind < 106) {
-      EXPECT_TRUE(manager.startFetch(data, count).ok()) << lastErrorText();
+      EXPECT_TRUE(machine_.memory().startFetch(data, count).ok()) << lastErrorText();
     } else if (kind < 107) {
       for (std::uint64_t fetches = upTo(4); fetches > 0; --fetches) {
-        (void)manager.fetchNext();
+        (void)machine_.objects().fetchNext();
       }
     } else if (kind < 127) {
       bulk(*object, offset, count, static_cast<int>(key));
@@ -216,7 +217,6 @@ class RandomSteps {
   void pingPong(Oracle& object, std::size_t offset, std::size_t count) {
     std::uint8_t* const oracle = object.bytes.data() + offset;
     std::uint8_t* const data = object.data + offset;
-    Manager& manager = machine_.manager();
     const bool onStreams = upTo(1) == 0;
     for (std::uint64_t rounds = 2 + upTo(22); rounds > 0; --rounds) {
       const std::size_t key = random_() % 251;
@@ -237,14 +237,14 @@ class RandomSteps {
         case 0:
           break;
         case 1:  // a wait for another stream, or for none of what is under way
-          manager.beforeDeviceWait(accel::NativeStream{upTo(2)});
-          EXPECT_TRUE(manager.afterDeviceWait().ok()) << lastErrorText();
+          machine_.work().beforeDeviceWait(accel::NativeStream{upTo(2)});
+          EXPECT_TRUE(machine_.work().afterDeviceWait().ok()) << lastErrorText();
           break;
         case 2:
         case 3: {
-          const coherence::DeviceWait wait = manager.beforeDeviceWait(std::nullopt);
+          const coherence::DeviceWait wait = machine_.work().beforeDeviceWait(std::nullopt);
           machine_.fake().runAll();
-          EXPECT_TRUE(manager.afterDeviceWait(wait).ok()) << lastErrorText();
+          EXPECT_TRUE(machine_.work().afterDeviceWait(wait).ok()) << lastErrorText();
           break;
         }
         default:
@@ -265,9 +265,9 @@ class RandomSteps {
   // The CPU is about to touch objects: a program for managed memory waits before.
   void beforeAccess() {
     if (machine_.setup().managed) {
-      machine_.manager().beforeDeviceWait(std::nullopt);
+      machine_.work().beforeDeviceWait(std::nullopt);
       machine_.fake().runAll();
-      EXPECT_TRUE(machine_.manager().afterDeviceWait().ok()) << lastErrorText();
+      EXPECT_TRUE(machine_.work().afterDeviceWait().ok()) << lastErrorText();
     }
   }
 
@@ -287,7 +287,7 @@ class RandomSteps {
     auto* data = reinterpret_cast<std::uint8_t*>(
         machine_.allocate(size, anywhere ? Placement::kAnywhere : Placement::kSameAddress));
     ASSERT_NE(data, nullptr);
-    auto device = machine_.manager().deviceAddress(data);
+    auto device = machine_.objects().deviceAddress(data);
     ASSERT_TRUE(device.ok());
     manyBlocks_ |= hasManyBlocks(size);
     // A small object takes the place of another, so its first contents are the CPU's to tell.
@@ -297,7 +297,6 @@ class RandomSteps {
 
   // memmove and memset as the interposer asks for them.
   void bulk(Oracle& object, std::size_t offset, std::size_t count, int value) {
-    Manager& manager = machine_.manager();
     std::uint8_t* const to = object.data + offset;
     std::uint8_t* const oracle = object.bytes.data() + offset;
     const Place other = somewhere();
@@ -306,12 +305,12 @@ class RandomSteps {
     const std::uint8_t* const from = other.object->data + other.offset;
     switch (kind) {
       case 0:
-        manager.fill(to, value, count, &std::memset);
+        machine_.memory().fill(to, value, count, &std::memset);
         std::memset(oracle, value, count);
         break;
       case 1: {
         std::vector<std::uint8_t> plain(count);
-        manager.copy(plain.data(), from, count, &std::memmove);
+        machine_.memory().copy(plain.data(), from, count, &std::memmove);
         compare(*other.object, other.offset, count, plain.data());
         return;
       }
@@ -319,12 +318,12 @@ class RandomSteps {
         std::vector<std::uint8_t> plain(count);
         std::generate(plain.begin(), plain.end(),
                       [&] { return static_cast<std::uint8_t>(random_()); });
-        manager.copy(to, plain.data(), count, &std::memmove);
+        machine_.memory().copy(to, plain.data(), count, &std::memmove);
         std::memcpy(oracle, plain.data(), count);
         break;
       }
       default:
-        manager.copy(to, from, count, &std::memmove);
+        machine_.memory().copy(to, from, count, &std::memmove);
         std::memmove(oracle, other.object->bytes.data() + other.offset, count);
         break;
     }
@@ -352,9 +351,9 @@ class RandomSteps {
     if (!std::exchange(allListed_, lists) || !lists) {
       machine_.fake().runAll();
     }
-    const bool repeats = usesEverything && !lists && machine_.manager().beginRepeated(stream);
+    const bool repeats = usesEverything && !lists && machine_.work().beginRepeated(stream);
     if (!repeats) {
-      const Status begun = machine_.manager().beginDeviceWork(stream, ranges);
+      const Status begun = machine_.work().beginDeviceWork(stream, ranges);
       ASSERT_TRUE(begun.ok()) << lastErrorText();
     }
     std::uint8_t* const at = machine_.fake().at(object.device + offset);
@@ -371,15 +370,15 @@ class RandomSteps {
       });
     }
     if (repeats) {
-      machine_.manager().endRepeated(stream, true);
+      machine_.work().endRepeated(stream, true);
     } else {
-      const Status ended = machine_.manager().endDeviceWork(stream, true);
+      const Status ended = machine_.work().endDeviceWork(stream, true);
       ASSERT_TRUE(ended.ok()) << lastErrorText();
     }
   }
 
-  ManagerUnderTest machine_;
-  coherence::Port& before_;
+  Machine machine_;
+  const coherence::Ports& before_;
   std::mt19937_64 random_;
   std::array<const std::uint8_t*, 6> asked_{};
   adsmKernel_t add_;

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "gmac/coherence/ledger.h"
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/memory_port.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -41,7 +42,7 @@ class Ranges : public ::testing::Test {
     return object;
   }
 
-  ManagerUnderTest machine_{rolling()};
+  Machine machine_{rolling()};
   adsmKernel_t nothing_ = machine_.fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
   // Adds one to a byte.
   adsmKernel_t add_ = machine_.fake().kernel("add", 1, [this](const LaunchShape&, void** args) {
@@ -123,7 +124,7 @@ TEST(RangesInAnyOrder, AFlushFollowsTheCallsThatReadItsBlock) {
     setup.rollingSize = 100;
     setup.fake.run = FakeOptions::Run::kRandom;
     setup.fake.seed = seed;
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     std::byte* const a = machine.allocate(4 * kBlock);
     a[0] = a[2 * kBlock] = std::byte{1};
     std::vector<unsigned char> seen;
@@ -149,7 +150,7 @@ TEST(RangesReadAhead, DoesNotFetchWhatACallMayBeWriting) {
   setup.blockBytes = kBlock;
   setup.rollingSize = 100;
   setup.readAheadBytes = 8 * kBlock;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t nothing =
       machine.fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
   const adsmKernel_t set = machine.fake().kernel("set", 1, [&](const LaunchShape&, void** args) {
@@ -183,10 +184,10 @@ TEST_F(Ranges, ManyCallsInFlightAreAllWaitedFor) {
 // A thread that holds one block, or waits for a copy of it, keeps no call on others waiting.
 TEST_F(Ranges, BlocksThatAreHeldElsewhereKeepNoCallWaiting) {
   std::byte* const a = machine_.allocate(4 * kBlock);
-  ASSERT_TRUE(machine_.manager().hold(a, 1, true).ok());
+  ASSERT_TRUE(machine_.memory().hold(a, 1, true).ok());
   a[0] = std::byte{1};
   machine_.callRanges(add_, {a + 2 * kBlock}, {{a + 2 * kBlock, kBlock, adsmReadWrite}});
-  machine_.manager().unhold(a, 1);
+  machine_.memory().unhold(a, 1);
   machine_.sync();
   EXPECT_EQ(a[2 * kBlock], std::byte{1});
   EXPECT_EQ(a[0], std::byte{1});
@@ -196,7 +197,7 @@ TEST_F(Ranges, UnderWholeObjectsAPartIsAllOfIt) {
   for (const char* protocol : {"batch", "lazy"}) {
     MachineSetup setup;
     setup.protocol = protocol;
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     const adsmKernel_t nothing =
         machine.fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
     std::byte* const a = machine.allocate(4 * kBlock);

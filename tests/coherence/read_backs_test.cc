@@ -14,9 +14,10 @@
 #include <vector>
 
 #include "gmac/accel/devices.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -43,7 +44,7 @@ class ReadBacks : public ::testing::Test {
   }
   void start(const MachineSetup& setup) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
       ++*fake->argument<std::uint8_t>(args, 0);
     });
@@ -55,7 +56,9 @@ class ReadBacks : public ::testing::Test {
     machine_->sync();
   }
   FakeAccelerator& fake() { return machine_->fake(); }
-  Manager& manager() { return machine_->manager(); }
+  CoherentMemory& objects() { return machine_->objects(); }
+  coherence::MemoryPort& memory() { return machine_->memory(); }
+  coherence::WorkPort& work() { return machine_->work(); }
   std::uint8_t byte() const { return *reinterpret_cast<volatile std::uint8_t*>(at_); }
   void call() {
     machine_->call(bump_, {at_});
@@ -83,9 +86,9 @@ class ReadBacks : public ::testing::Test {
     ++value_;
   }
   void waitForEvent(bool asks) {
-    const coherence::DeviceWait wait = manager().beforeDeviceWait(accel::kForeignStream, asks);
+    const coherence::DeviceWait wait = work().beforeDeviceWait(accel::kForeignStream, asks);
     fake().runAll();
-    EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+    EXPECT_TRUE(work().afterDeviceWait(wait).ok()) << lastErrorText();
     machine_->verify();
   }
   void expectNoFaults() {
@@ -106,7 +109,7 @@ class ReadBacks : public ::testing::Test {
   static std::uint64_t readBacks() { return stats().readBacks.value(); }
   Op window() const { return copyOut(a_ + 5 * kBlock + kWindow, kWindow); }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t bump_ = nullptr;
   std::byte* a_ = nullptr;
   std::byte* at_ = nullptr;
@@ -172,11 +175,11 @@ TEST_F(ReadBacks, ALaterCallMakesTheCopyWorthless) {
   learn();
   for (const bool waits : {false, true}) {
     call();
-    manager().beforeDeviceWait(std::nullopt);
+    work().beforeDeviceWait(std::nullopt);
     call();
     if (waits) {
       fake().runAll();
-      EXPECT_TRUE(manager().afterDeviceWait().ok());
+      EXPECT_TRUE(work().afterDeviceWait().ok());
       EXPECT_EQ(accessAt(at_), os::Access::kNone);
     }
     EXPECT_EQ(byte(), value_);
@@ -187,9 +190,9 @@ TEST_F(ReadBacks, ALaterCallMakesTheCopyWorthless) {
 TEST_F(ReadBacks, AWriteOfTheCpuIsNotOverwrittenByACopyInFlight) {
   learn();
   call();
-  manager().beforeDeviceWait(std::nullopt);  // the copy is queued, and has not run
+  work().beforeDeviceWait(std::nullopt);  // the copy is queued, and has not run
   std::vector<std::byte> bytes(kBlock, std::byte{7});
-  manager().copy(a_ + 5 * kBlock, bytes.data(), kBlock, &std::memmove);
+  memory().copy(a_ + 5 * kBlock, bytes.data(), kBlock, &std::memmove);
   fake().runAll();
   EXPECT_EQ(byte(), 7);
   value_ = 7;
@@ -201,8 +204,8 @@ TEST_F(ReadBacks, AWriteOfTheCpuIsNotOverwrittenByACopyInFlight) {
 TEST_F(ReadBacks, AWaitOfAnotherThreadOpensNothingThatHasNotArrived) {
   learn();
   call();
-  manager().beforeDeviceWait(std::nullopt);       // the copy is queued, and has not run
-  EXPECT_TRUE(manager().afterDeviceWait().ok());  // another thread's, for other work
+  work().beforeDeviceWait(std::nullopt);       // the copy is queued, and has not run
+  EXPECT_TRUE(work().afterDeviceWait().ok());  // another thread's, for other work
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
   EXPECT_EQ(byte(), value_);
   machine_->verify();
@@ -212,24 +215,24 @@ TEST_F(ReadBacks, AWaitOfAnotherThreadOpensNothingThatHasNotArrived) {
 TEST_F(ReadBacks, AWaitOpensNothingWhileAnotherThreadSubmits) {
   learn();
   call();
-  manager().beforeDeviceWait(std::nullopt);
+  work().beforeDeviceWait(std::nullopt);
   fake().runAll();
   std::atomic<bool> begun{false};
   std::atomic<bool> looked{false};
   std::thread submitter([&] {
     const coherence::DeviceRange everything{nullptr, 0, true};
-    EXPECT_TRUE(manager().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
+    EXPECT_TRUE(work().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
     begun = true;
     while (!looked) {
       std::this_thread::yield();
     }
     fake().submit(kStream, [at = fake().at(at_)] { *at = std::byte{200}; });
-    EXPECT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+    EXPECT_TRUE(work().endDeviceWork(kStream, true).ok()) << lastErrorText();
   });
   while (!begun) {
     std::this_thread::yield();
   }
-  EXPECT_TRUE(manager().afterDeviceWait().ok());
+  EXPECT_TRUE(work().afterDeviceWait().ok());
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
   looked = true;
   submitter.join();
@@ -249,10 +252,10 @@ TEST_F(ReadBacks, ABindingForgetsNoWriter) {
     ASSERT_EQ(byte(), value_);
   }
   callListed();
-  manager().beforeDeviceWait(std::nullopt);
+  work().beforeDeviceWait(std::nullopt);
   call();
   fake().runAll();
-  ASSERT_TRUE(manager().bind(a_, bump_, adsmReadWrite).ok());
+  ASSERT_TRUE(objects().bind(a_, bump_, adsmReadWrite).ok());
   EXPECT_EQ(byte(), value_);
 }
 
@@ -262,7 +265,7 @@ TEST_F(ReadBacks, ACopyDoesNotOvertakeAFlush) {
   round(true);  // opened ahead, and written
   fake().failNext(Op::Kind::kLaunch, 1, adsmErrorKernel);
   EXPECT_FALSE(machine_->tryCall(bump_, {at_}).ok());
-  manager().beforeDeviceWait(kStream);
+  work().beforeDeviceWait(kStream);
   EXPECT_EQ(byte(), value_);
   machine_->verify();
 }
@@ -270,7 +273,7 @@ TEST_F(ReadBacks, ACopyDoesNotOvertakeAFlush) {
 TEST_F(ReadBacks, AnObjectThatIsFreedWaitsForItsCopy) {
   learn();
   call();
-  manager().beforeDeviceWait(std::nullopt);
+  work().beforeDeviceWait(std::nullopt);
   machine_->free(a_);  // (The fake complains of work that names freed memory.)
   EXPECT_EQ(fake().pending(), 0u);
 }
@@ -309,40 +312,40 @@ TEST_F(ReadBacks, AProtectionThatFailsLeavesTheBytesToTheAccess) {
 }
 
 TEST_F(ReadBacks, WorkOnAStreamIsFollowedThere) {
-  const auto work = [&] {
+  const auto addOne = [&] {
     const coherence::DeviceRange everything{nullptr, 0, true};
-    ASSERT_TRUE(manager().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
+    ASSERT_TRUE(work().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
     fake().submit(kStream,
                   [at = fake().at(at_)] { *at = std::byte(std::to_integer<int>(*at) + 1); });
-    ASSERT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+    ASSERT_TRUE(work().endDeviceWork(kStream, true).ok()) << lastErrorText();
     ++value_;
   };
   const auto wait = [&](std::optional<NativeStream> stream) {
-    manager().beforeDeviceWait(stream);
+    work().beforeDeviceWait(stream);
     fake().runAll();
-    EXPECT_TRUE(manager().afterDeviceWait().ok()) << lastErrorText();
+    EXPECT_TRUE(work().afterDeviceWait().ok()) << lastErrorText();
     machine_->verify();
   };
   for (int i = 0; i < 5; ++i) {  // the fifth is a check; three unchecked ones follow
-    work();
+    addOne();
     wait(kStream);
     EXPECT_EQ(byte(), value_);
   }
   for (const auto& stream : {std::optional(kStream), std::optional<NativeStream>()}) {
     const std::uint64_t before = faults();
-    work();
+    addOne();
     wait(stream);
     EXPECT_EQ(byte(), value_);
     EXPECT_EQ(faults(), before);
   }
   // A copy on a stream that the program does not wait for would be in the way.
   const std::uint64_t copies = readBacks();
-  work();
-  manager().beforeDeviceWait(NativeStream{4});
+  addOne();
+  work().beforeDeviceWait(NativeStream{4});
   EXPECT_EQ(readBacks(), copies);
   // One that is capturing would record it. (The fake complains.)
   fake().setCapturing(true);
-  manager().beforeDeviceWait(kStream);
+  work().beforeDeviceWait(kStream);
   fake().setCapturing(false);
   EXPECT_EQ(readBacks(), copies);
   wait(kStream);
@@ -356,10 +359,10 @@ TEST_F(ReadBacks, TheStreamOfACopyDoesNotFollowWhatAnotherOneDoes) {
   auto* const fresh = machine_->allocateArray<std::uint8_t>(kBlock);
   fresh[0] = 7;
   const coherence::DeviceRange everything{nullptr, 0, true};
-  ASSERT_TRUE(manager().beginDeviceWork(NativeStream{4}, {&everything, 1}).ok());
-  ASSERT_TRUE(manager().endDeviceWork(NativeStream{4}, false).ok());
+  ASSERT_TRUE(work().beginDeviceWork(NativeStream{4}, {&everything, 1}).ok());
+  ASSERT_TRUE(work().endDeviceWork(NativeStream{4}, false).ok());
   const std::uint64_t copies = readBacks();
-  (void)manager().beforeDeviceWait(kStream);
+  (void)work().beforeDeviceWait(kStream);
   ASSERT_EQ(readBacks(), copies + 1);
   std::uint8_t seen = 0;
   (void)machine_->launch(kStream, [&, at = fake().at(fresh)] { seen = *at; });
@@ -415,7 +418,7 @@ TEST_F(ReadBacks, AfterAWaitNoLaunchRepeatsWhileAnotherDeviceWorks) {
   setup.windowBytes = kWindow;
   setup.fake.devices = &devices;
   machine_.reset();
-  machine_ = std::make_unique<ManagerUnderTest>(setup);
+  machine_ = std::make_unique<Machine>(setup);
   devices.fake = &fake();
   bump_ = fake().kernel("bump", 1, [](const LaunchShape&, void**) {});
   a_ = machine_->allocate(kBytes);
@@ -425,11 +428,11 @@ TEST_F(ReadBacks, AfterAWaitNoLaunchRepeatsWhileAnotherDeviceWorks) {
   // It closes what is open.
   const void* argument = a_;
   void* args[] = {&argument};
-  ASSERT_TRUE(manager().call(bump_, {{1, 1, 1}, {1, 1, 1}, 0}, args, std::nullopt, 1).ok())
+  ASSERT_TRUE(objects().call(bump_, {{1, 1, 1}, {1, 1, 1}, 0}, args, std::nullopt, 1).ok())
       << lastErrorText();
   ASSERT_EQ(fake().pending(), 1u);
-  const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
-  ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+  const coherence::DeviceWait wait = work().beforeDeviceWait(kStream);
+  ASSERT_TRUE(work().afterDeviceWait(wait).ok());
   ASSERT_EQ(fake().pending(), 1u);
   launch();
   EXPECT_EQ(fake().pending(), 1u) << "the launch alone";
@@ -454,8 +457,8 @@ TEST_F(ReadBacks, AQuestionItselfCopiesNothing) {
   expectNoFaults();
   const std::uint64_t copies = readBacks();
   launch();
-  (void)manager().beforeDeviceWait(accel::kForeignStream, true);
-  (void)manager().beforeDeviceWait(kStream, true);
+  (void)work().beforeDeviceWait(accel::kForeignStream, true);
+  (void)work().beforeDeviceWait(kStream, true);
   EXPECT_EQ(readBacks(), copies);
   EXPECT_EQ(byte(), value_);
 }
@@ -465,7 +468,7 @@ TEST_F(ReadBacks, WhereSeveralStreamsWorkNobodyKnowsWhoseAnEventIs) {
   const std::uint64_t copies = readBacks();
   launch();
   (void)machine_->launch(NativeStream{4}, [] {});
-  (void)manager().beforeDeviceWait(accel::kForeignStream);
+  (void)work().beforeDeviceWait(accel::kForeignStream);
   EXPECT_EQ(readBacks(), copies);
   EXPECT_EQ(byte(), value_);
 }
@@ -476,7 +479,7 @@ TEST_F(ReadBacks, NorWhereACallOfTheLibrarysWorksToo) {
   launch();
   fake().runAll();
   call();
-  (void)manager().beforeDeviceWait(accel::kForeignStream);
+  (void)work().beforeDeviceWait(accel::kForeignStream);
   EXPECT_EQ(readBacks(), copies);
   EXPECT_EQ(byte(), value_);
 }
@@ -484,12 +487,12 @@ TEST_F(ReadBacks, NorWhereACallOfTheLibrarysWorksToo) {
 TEST_F(ReadBacks, AFunctionOfTheCpuInAStreamHasNoCopyBehindIt) {
   learn();
   call();
-  manager().hostFunctionQueued();
+  work().hostFunctionQueued();
   const std::uint64_t copies = readBacks();
-  manager().beforeDeviceWait(std::nullopt);
+  work().beforeDeviceWait(std::nullopt);
   EXPECT_EQ(readBacks(), copies);
-  manager().hostFunctionEnded();
-  manager().beforeDeviceWait(std::nullopt);
+  work().hostFunctionEnded();
+  work().beforeDeviceWait(std::nullopt);
   EXPECT_EQ(readBacks(), copies + 1);
   EXPECT_EQ(byte(), value_);
 }
@@ -498,7 +501,7 @@ TEST_F(ReadBacks, AKernelThatFailedOpensNothing) {
   learn();
   fake().crashKernel(1);
   call();
-  EXPECT_FALSE(manager().sync().ok());
+  EXPECT_FALSE(objects().sync().ok());
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
 }
 
@@ -537,9 +540,9 @@ TEST_F(ReadBacks, SeveralPlacesOfAnObjectComeBackTogether) {
         *fake().at(byte) = std::byte(value);
       }
     });
-    const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+    const coherence::DeviceWait wait = work().beforeDeviceWait(kStream);
     fake().runAll();
-    EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+    EXPECT_TRUE(work().afterDeviceWait(wait).ok()) << lastErrorText();
     machine_->verify();
   };
   const auto look = [&] {
@@ -574,9 +577,9 @@ TEST_F(ReadBacks, SeveralPlacesOfAnObjectComeBackTogether) {
   fake().runAll();
   *at[1] = std::byte(value);
   copies = readBacks();
-  const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+  const coherence::DeviceWait wait = work().beforeDeviceWait(kStream);
   fake().runAll();
-  EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+  EXPECT_TRUE(work().afterDeviceWait(wait).ok()) << lastErrorText();
   EXPECT_EQ(readBacks(), copies + at.size() - 1);
   EXPECT_EQ(std::to_integer<std::uint8_t>(*at[1]), value);
   EXPECT_EQ(std::to_integer<std::uint8_t>(*at[3]), value);
@@ -597,9 +600,9 @@ TEST_F(ReadBacks, ManyObjectsOfAStreamAtATime) {
       }
     });
     ++value;
-    const coherence::DeviceWait wait = manager().beforeDeviceWait(kStream);
+    const coherence::DeviceWait wait = work().beforeDeviceWait(kStream);
     fake().runAll();
-    EXPECT_TRUE(manager().afterDeviceWait(wait).ok()) << lastErrorText();
+    EXPECT_TRUE(work().afterDeviceWait(wait).ok()) << lastErrorText();
     for (std::byte* object : objects) {
       EXPECT_EQ(std::to_integer<std::uint8_t>(*object), value);
     }
@@ -613,24 +616,24 @@ TEST_F(ReadBacks, ManyObjectsOfAStreamAtATime) {
   round();
   EXPECT_EQ(faults(), before);
   EXPECT_EQ(readBacks(), copies + objects.size());
-  manager().beforeDeviceWait(kStream);
+  work().beforeDeviceWait(kStream);
   EXPECT_EQ(readBacks(), copies + objects.size()) << "no work has come since";
 }
 
 // (The note is for good: the last test of this file that uses a stream.)
 TEST_F(ReadBacks, AStreamThatMayWaitForTheCpuHasNoCopyBehindIt) {
   learn();
-  const auto work = [&] {
+  const auto launch = [&] {
     const coherence::DeviceRange everything{nullptr, 0, true};
-    ASSERT_TRUE(manager().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
-    ASSERT_TRUE(manager().endDeviceWork(kStream, true).ok()) << lastErrorText();
+    ASSERT_TRUE(work().beginDeviceWork(kStream, {&everything, 1}).ok()) << lastErrorText();
+    ASSERT_TRUE(work().endDeviceWork(kStream, true).ok()) << lastErrorText();
   };
   const std::uint64_t copies = readBacks();
-  work();
+  launch();
   coherence::noteOpenWait();
-  manager().beforeDeviceWait(kStream);
+  work().beforeDeviceWait(kStream);
   EXPECT_EQ(readBacks(), copies);
-  manager().beforeDeviceWait(std::nullopt);
+  work().beforeDeviceWait(std::nullopt);
   EXPECT_EQ(readBacks(), copies);
   EXPECT_EQ(byte(), value_);
   // The runtime's own queue waits for nothing of the kind.

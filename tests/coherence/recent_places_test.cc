@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A thread's memory of where bytes are current (gmac/coherence/port.h), over a port of the test's
-// own.
+// A thread's memory of where bytes are current (gmac/coherence/memory_port.h), over a port of the
+// test's own.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac::coherence {
 namespace {
@@ -17,9 +17,9 @@ namespace {
 constexpr std::size_t kBlock = 4096;
 
 // Memory in blocks, each current at one place, that counts how often it is asked.
-class Blocks final : public Port {
+class Blocks final : public MemoryPort {
  public:
-  Blocks() : memory_(kBlocks * kBlock), before_(open(*this)) {
+  Blocks() : memory_(kBlocks * kBlock), before_(open(ports_)) {
     shared_ranges::add(addressOf(0), addressOf(kBlocks));
   }
   ~Blocks() {
@@ -30,6 +30,7 @@ class Blocks final : public Port {
   }
 
   static constexpr std::size_t kBlocks = 8;
+  const Ports& ports() const { return ports_; }
   std::byte* memory() { return memory_.data(); }
   void set(std::size_t block, Current current) {
     current_[block] = current;
@@ -61,7 +62,8 @@ class Blocks final : public Port {
   }
   std::vector<std::byte> memory_;
   Current current_[kBlocks] = {};
-  Port& before_;
+  const Ports ports_{*this, work(), deviceMemory()};
+  const Ports& before_;
 };
 
 class RecentPlaces : public ::testing::Test {
@@ -155,7 +157,7 @@ TEST_F(RecentPlaces, OfAnotherPortAreForgotten) {
   (void)at(0);
   {
     Blocks other;
-    open(blocks_);
+    open(blocks_.ports());
     (void)at(0);
   }
   EXPECT_EQ(blocks_.asked, 2);

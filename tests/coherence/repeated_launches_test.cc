@@ -16,8 +16,10 @@
 #include <thread>
 #include <utility>
 
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -36,11 +38,12 @@ class RepeatedLaunches : public ::testing::TestWithParam<std::string> {
   RepeatedLaunches() {
     MachineSetup setup;
     setup.protocol = GetParam();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     data_ = machine_->allocateArray<std::uint8_t>(4 * kPage);
   }
   FakeAccelerator& fake() { return machine_->fake(); }
-  Manager& manager() { return machine_->manager(); }
+  coherence::WorkPort& work() { return machine_->work(); }
+  coherence::DeviceMemoryPort& deviceMemory() { return machine_->deviceMemory(); }
 
   // Adds one on the device.
   bool launch(NativeStream stream = kFirst) {
@@ -59,7 +62,7 @@ class RepeatedLaunches : public ::testing::TestWithParam<std::string> {
   }
   std::size_t marks() { return fake().log({Op::Kind::kMark}).size(); }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   std::uint8_t* data_ = nullptr;
   std::uint8_t value_ = 0;
 };
@@ -153,9 +156,9 @@ TEST_P(RepeatedLaunches, TheProgramsWaitSavesTheMark) {
   ASSERT_TRUE(launchUnwatched());
   fake().clearLog();
   for (const std::optional<NativeStream> awaited : {std::optional<NativeStream>(), {kFirst}}) {
-    const DeviceWait wait = manager().beforeDeviceWait(awaited);
+    const DeviceWait wait = work().beforeDeviceWait(awaited);
     fake().runAll();
-    ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(work().afterDeviceWait(wait).ok());
     EXPECT_EQ(data_[0], value_);
     EXPECT_EQ(marks(), 0u);
     launchUnwatched();
@@ -169,10 +172,10 @@ TEST_P(RepeatedLaunches, AWaitForSomethingElseSavesNone) {
     launchUnwatched();
     ASSERT_TRUE(launchUnwatched());
     fake().clearLog();
-    const DeviceWait wait = manager().beforeDeviceWait(awaited);
+    const DeviceWait wait = work().beforeDeviceWait(awaited);
     // Marked before: the mark of a stream that does nothing would have to be waited for.
     EXPECT_EQ(marks(), 1u);
-    ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(work().afterDeviceWait(wait).ok());
     EXPECT_EQ(data_[0], value_);
   }
 }
@@ -180,25 +183,25 @@ TEST_P(RepeatedLaunches, AWaitForSomethingElseSavesNone) {
 TEST_P(RepeatedLaunches, WhatComesWhileTheProgramWaitsIsNotWaitedFor) {
   launchUnwatched();
   ASSERT_TRUE(launchUnwatched());
-  const DeviceWait wait = manager().beforeDeviceWait(std::nullopt);
+  const DeviceWait wait = work().beforeDeviceWait(std::nullopt);
   fake().runAll();
   ASSERT_TRUE(launchUnwatched());  // by another thread
-  ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+  ASSERT_TRUE(work().afterDeviceWait(wait).ok());
   EXPECT_EQ(data_[0], value_);
 }
 
 // Another thread begins to wait before the launch has reached the stream.
 TEST_P(RepeatedLaunches, ALaunchThatIsUnderWayIsNotWaitedFor) {
   launchUnwatched();
-  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  ASSERT_TRUE(work().beginRepeated(kFirst));
   DeviceWait wait;
-  std::thread waiter([&] { wait = manager().beforeDeviceWait(std::nullopt); });
+  std::thread waiter([&] { wait = work().beforeDeviceWait(std::nullopt); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   fake().submit(kFirst, bump());
   ++value_;
-  manager().endRepeated(kFirst, true);
+  work().endRepeated(kFirst, true);
   waiter.join();
-  ASSERT_TRUE(manager().afterDeviceWait(wait).ok());
+  ASSERT_TRUE(work().afterDeviceWait(wait).ok());
   EXPECT_EQ(data_[0], value_);
 }
 
@@ -221,7 +224,7 @@ TEST_P(RepeatedLaunches, AHandlerOfTheProgramsMayComeAsAWaitBegins) {
     seen = -1;
     std::thread sender([&] { pthread_kill(waiter, SIGUSR1); });
     while (seen < 0) {
-      (void)manager().beforeDeviceWait(std::nullopt);
+      (void)work().beforeDeviceWait(std::nullopt);
     }
     sender.join();
     ASSERT_EQ(seen, value_);
@@ -233,12 +236,12 @@ TEST_P(RepeatedLaunches, AHandlerOfTheProgramsMayComeAsAWaitBegins) {
 
 TEST_P(RepeatedLaunches, AnAccessWaitsForTheLaunchThatIsUnderWay) {
   launchUnwatched();
-  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  ASSERT_TRUE(work().beginRepeated(kFirst));
   std::uint8_t seen = 0;
   std::thread reader([&] { seen = data_[0]; });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   fake().submit(kFirst, bump());
-  manager().endRepeated(kFirst, true);
+  work().endRepeated(kFirst, true);
   reader.join();
   EXPECT_EQ(seen, ++value_);
 }
@@ -246,10 +249,10 @@ TEST_P(RepeatedLaunches, AnAccessWaitsForTheLaunchThatIsUnderWay) {
 // As a driver's launch may fault that reads what it was given.
 TEST_P(RepeatedLaunches, AnAccessOfTheLaunchItselfDoesNotHang) {
   launchUnwatched();
-  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  ASSERT_TRUE(work().beginRepeated(kFirst));
   EXPECT_EQ(data_[0], value_);
   fake().submit(kFirst, bump());
-  manager().endRepeated(kFirst, true);
+  work().endRepeated(kFirst, true);
   fake().runAll();
   EXPECT_FALSE(launchUnwatched());
   ++value_;
@@ -261,7 +264,7 @@ TEST_P(RepeatedLaunches, WhatOthersAccessMeanwhileWaitsForThatLaunch) {
   std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
   const auto bumpOther = [=, this] { ++*fake().at(other); };
   (void)machine_->launch(kFirst, bumpOther);
-  ASSERT_TRUE(manager().beginRepeated(kFirst));
+  ASSERT_TRUE(work().beginRepeated(kFirst));
   EXPECT_EQ(data_[0], value_);
   std::uint8_t seen = 0;
   std::thread reader([&] { seen = *static_cast<volatile std::uint8_t*>(other); });
@@ -271,7 +274,7 @@ TEST_P(RepeatedLaunches, WhatOthersAccessMeanwhileWaitsForThatLaunch) {
   std::thread launcher([&] { (void)machine_->launch(kSecond, [] {}); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   fake().submit(kFirst, bumpOther);
-  manager().endRepeated(kFirst, true);
+  work().endRepeated(kFirst, true);
   reader.join();
   launcher.join();
   EXPECT_EQ(seen, 2);
@@ -282,8 +285,8 @@ TEST_P(RepeatedLaunches, WhatOthersAccessMeanwhileWaitsForThatLaunch) {
 TEST_P(RepeatedLaunches, ALaunchThatFailsLeavesNoTrace) {
   const std::uint64_t calls = stats().calls.value();
   launchUnwatched();
-  ASSERT_TRUE(manager().beginRepeated(kFirst));
-  manager().endRepeated(kFirst, false);
+  ASSERT_TRUE(work().beginRepeated(kFirst));
+  work().endRepeated(kFirst, false);
   EXPECT_EQ(stats().calls.value() - calls, 1u);
   EXPECT_EQ(data_[0], value_);
   machine_->verify();
@@ -294,9 +297,9 @@ TEST_P(RepeatedLaunches, ALaunchThatFailsLeavesNoTrace) {
 TEST_P(RepeatedLaunches, AHostFunctionComesFirst) {
   launchUnwatched();
   ASSERT_TRUE(launchUnwatched());
-  manager().hostFunctionQueued();
-  EXPECT_FALSE(manager().beginRepeated(kFirst));
-  manager().hostFunctionEnded();
+  work().hostFunctionQueued();
+  EXPECT_FALSE(work().beginRepeated(kFirst));
+  work().hostFunctionEnded();
   EXPECT_TRUE(launchUnwatched());
   EXPECT_EQ(data_[0], value_);
 }
@@ -317,9 +320,9 @@ TEST_P(RepeatedLaunches, ACallOfTheLibrarysComesFirst) {
 TEST_P(RepeatedLaunches, CopiesOfTheProgramsDoNot) {
   launchUnwatched();
   const DeviceRange range{data_, 1, true};
-  ASSERT_TRUE(manager().beginDeviceWork(kFirst, {&range, 1}).ok());
+  ASSERT_TRUE(work().beginDeviceWork(kFirst, {&range, 1}).ok());
   fake().submit(kFirst, [this] { *fake().at(data_) = 30; });
-  ASSERT_TRUE(manager().endDeviceWork(kFirst, true).ok());
+  ASSERT_TRUE(work().endDeviceWork(kFirst, true).ok());
   value_ = 30;
   EXPECT_FALSE(launchUnwatched()) << "a copy says nothing of all objects";
   EXPECT_TRUE(launchUnwatched());
@@ -329,7 +332,7 @@ TEST_P(RepeatedLaunches, CopiesOfTheProgramsDoNot) {
 // What kernels of that stream do not use stays open.
 TEST_P(RepeatedLaunches, AnObjectOfAnotherStreamsDoesNotHinder) {
   std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
-  ASSERT_TRUE(manager().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
+  ASSERT_TRUE(deviceMemory().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
   other[0] = 3;
   launchUnwatched(kFirst);
   EXPECT_TRUE(launchUnwatched(kFirst));
@@ -341,9 +344,9 @@ TEST_P(RepeatedLaunches, ADestroyedStreamIsMarkedBefore) {
   launchUnwatched();
   ASSERT_TRUE(launchUnwatched());
   fake().clearLog();
-  manager().markRepeated();
+  work().markRepeated();
   EXPECT_EQ(marks(), 1u);
-  manager().streamDestroyed(kFirst);
+  work().streamDestroyed(kFirst);
   EXPECT_EQ(data_[0], value_);
   EXPECT_EQ(marks(), 1u);
 }
@@ -356,13 +359,13 @@ TEST_P(RepeatedLaunches, WhoDestroysAStreamWaitsForAThreadThatMarksIt) {
   std::thread other;
   fake().onMark([&] {
     other = std::thread([&] {
-      manager().noneRepeats();
+      work().noneRepeats();
       none = true;
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(none);
   });
-  manager().markRepeated();
+  work().markRepeated();
   ASSERT_TRUE(other.joinable());
   other.join();
   fake().onMark({});
@@ -385,16 +388,16 @@ INSTANTIATE_TEST_SUITE_P(All, RepeatedLaunches, ::testing::Values("rolling", "la
 TEST(RepeatedLaunchesOfBatch, SeeWhatTheCpuHasWritten) {
   MachineSetup setup;
   setup.protocol = "batch";
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   auto* const data = machine.allocateArray<std::uint8_t>(kPage);
   const auto bump = [&] { ++*machine.fake().at(data); };
   for (int i = 0; i < 4; ++i) {
     const std::uint8_t value = data[0] = static_cast<std::uint8_t>(10 * i);
     (void)machine.launch(kFirst, bump);
     (void)machine.launch(kFirst, bump);
-    const DeviceWait wait = machine.manager().beforeDeviceWait(std::nullopt);
+    const DeviceWait wait = machine.work().beforeDeviceWait(std::nullopt);
     machine.fake().runAll();
-    ASSERT_TRUE(machine.manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(machine.work().afterDeviceWait(wait).ok());
     EXPECT_EQ(data[0], value + 2);
     machine.verify();
   }

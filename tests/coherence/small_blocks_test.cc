@@ -14,8 +14,9 @@
 #include <utility>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/pattern.h"
 
 namespace gmac::testing {
@@ -38,7 +39,7 @@ class SmallBlocks : public ::testing::Test {
     MachineSetup setup;
     setup.opensNeighbours = true;
     setup.rollingSize = rollingSize;
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     read_ = fake().kernel("read", 1, [](const LaunchShape&, void**) {});
     a_ = machine_->allocate(kBytes);
     fillWithPattern(a_, kBytes);
@@ -66,7 +67,7 @@ class SmallBlocks : public ::testing::Test {
     testing::expectPattern(*machine_, a_, kBytes, changed);
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t read_ = nullptr;
   std::byte* a_ = nullptr;
 };
@@ -156,7 +157,7 @@ TEST_F(SmallBlocks, AFailedCopyOpensNothingAndIsToldByTheAccess) {
   }
   (void)copies();
   fake().failNext(Op::Kind::kCopyOut, 1, adsmErrorAcceleratorLost);
-  EXPECT_FALSE(machine_->manager().hold(page(8), 1, coherence::HoldFor::kWrite).ok());
+  EXPECT_FALSE(machine_->memory().hold(page(8), 1, coherence::HoldFor::kWrite).ok());
   machine_->verify();
   EXPECT_EQ(accessAt(page(8)), os::Access::kNone);
 }
@@ -167,10 +168,10 @@ TEST_F(SmallBlocks, ARefusedProtectionLeavesNoBlockInTransit) {
   }
   for (int refused = 1; refused <= 4; ++refused) {
     os::failNext(os::Call::kProtect, refused, EIO);
-    const bool held = machine_->manager().hold(page(8), 1, coherence::HoldFor::kWrite).ok();
+    const bool held = machine_->memory().hold(page(8), 1, coherence::HoldFor::kWrite).ok();
     os::failNext(os::Call::kProtect, 0, 0);
     if (held) {
-      machine_->manager().unhold(page(8), 1);
+      machine_->memory().unhold(page(8), 1);
     }
     machine_->verify();
   }

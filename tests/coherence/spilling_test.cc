@@ -15,8 +15,9 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/device_memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -49,17 +50,15 @@ class Spills : public ::testing::TestWithParam<MachineSetup> {
     setup.keptBytes = 64 * kMiB;
     return setup;
   }
-  static std::vector<Op> moves(ManagerUnderTest& machine) {
-    return machine.fake().log({Op::Kind::kMove});
-  }
+  static std::vector<Op> moves(Machine& machine) { return machine.fake().log({Op::Kind::kMove}); }
   // Adds one to the first byte of each page.
-  static adsmKernel_t addOne(ManagerUnderTest& machine) {
+  static adsmKernel_t addOne(Machine& machine) {
     return machine.fake().kernel("addOne", 1, [&machine](const LaunchShape&, void** args) {
       auto* bytes = machine.fake().argument<unsigned char>(args, 0);
       for (std::size_t i = 0; i < kBytes; i += kPage) ++bytes[i];
     });
   }
-  static std::vector<std::byte*> fill(ManagerUnderTest& machine, std::size_t count = kFit) {
+  static std::vector<std::byte*> fill(Machine& machine, std::size_t count = kFit) {
     std::vector<std::byte*> objects;
     for (std::size_t i = 0; i < count; ++i) {
       objects.push_back(machine.allocate(kBytes));
@@ -77,7 +76,7 @@ class Spills : public ::testing::TestWithParam<MachineSetup> {
 };
 
 TEST_P(Spills, WhatDoesNotFitGetsMemoryOfTheCpusAndWorksThere) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::uint64_t spills = stats().spills.value();
   const std::uint64_t bytes = stats().spilledBytes.value();
@@ -97,7 +96,7 @@ TEST_P(Spills, WhatDoesNotFitGetsMemoryOfTheCpusAndWorksThere) {
 }
 
 TEST_P(Spills, TheObjectThatWasUsedLeastLatelyMakesRoom) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine);
   for (const std::size_t i : {1, 0, 3, 2}) {
@@ -115,7 +114,7 @@ TEST_P(Spills, TheObjectThatWasUsedLeastLatelyMakesRoom) {
 
 // Work that lists nothing may use every object.
 TEST_P(Spills, WhatTheNewestWorkMayUseStays) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine);
   machine.call(kernel, {objects[0]});
@@ -124,7 +123,7 @@ TEST_P(Spills, WhatTheNewestWorkMayUseStays) {
 }
 
 TEST_P(Spills, AMoveKeepsWhatEitherSideHas) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   std::vector<std::byte*> objects = fill(machine);
   for (std::byte* const object : objects) {
@@ -135,10 +134,10 @@ TEST_P(Spills, AMoveKeepsWhatEitherSideHas) {
   std::memset(objects[0], 77, kBytes);
   EXPECT_EQ(objects[1][kPage], std::byte{3});
   for (std::size_t i = 0; i < kFit; ++i) {
-    ASSERT_TRUE(machine.manager().makeRoom());
+    ASSERT_TRUE(machine.deviceMemory().makeRoom());
     machine.verify();
   }
-  EXPECT_FALSE(machine.manager().makeRoom());
+  EXPECT_FALSE(machine.deviceMemory().makeRoom());
   expectAll(objects[0], 77);
   for (std::size_t i = 1; i < kFit; ++i) {
     EXPECT_EQ(objects[i][kPage], static_cast<std::byte>(i + 2));
@@ -149,7 +148,7 @@ TEST_P(Spills, AMoveKeepsWhatEitherSideHas) {
 TEST_P(Spills, ObjectsComeBackBeforeTheNextWorkOnceThereIsRoom) {
   MachineSetup setup = small(GetParam());
   setup.fake.memoryBytes += 64 * kMiB;  // which stay free
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const filler = machine.allocate(64 * kMiB);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
@@ -171,7 +170,7 @@ TEST_P(Spills, ObjectsComeBackBeforeTheNextWorkOnceThereIsRoom) {
 
 // The last one is a guest in the CPU's memory.
 TEST_P(Spills, AGuestThatIsUsedTakesThePlaceOfWhatIsNotUsed) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
   const auto use = [&](std::size_t i) {
@@ -201,7 +200,7 @@ TEST_P(Spills, AGuestThatIsUsedTakesThePlaceOfWhatIsNotUsed) {
 }
 
 TEST_P(Spills, NothingMovesWhereTheProgramGoesThroughMoreThanFits) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, 2 * kFit);
   for (int sweep = 0; sweep < 30; ++sweep) {
@@ -216,29 +215,29 @@ TEST_P(Spills, NothingMovesWhereTheProgramGoesThroughMoreThanFits) {
 TEST_P(Spills, WhatNoDeviceHasRoomForIsTold) {
   MachineSetup setup = small(GetParam());
   setup.fake.memoryBytes = 96 * kMiB;
-  ManagerUnderTest machine(setup);
-  EXPECT_FALSE(machine.manager().fitsNowhere(32 * kMiB));
-  EXPECT_TRUE(machine.manager().fitsNowhere(32 * kMiB + 1));
+  Machine machine(setup);
+  EXPECT_FALSE(machine.deviceMemory().fitsNowhere(32 * kMiB));
+  EXPECT_TRUE(machine.deviceMemory().fitsNowhere(32 * kMiB + 1));
   // Objects can leave the device, and what is kept of freed ones is given back.
   std::byte* const object = machine.allocate(16 * kMiB);
-  EXPECT_FALSE(machine.manager().fitsNowhere(32 * kMiB));
-  EXPECT_TRUE(machine.manager().fitsNowhere(32 * kMiB + 1));
-  EXPECT_TRUE(machine.manager().fitsNowhere(SIZE_MAX));
-  ASSERT_TRUE(machine.manager().free(object).ok());
-  EXPECT_FALSE(machine.manager().fitsNowhere(32 * kMiB));
-  EXPECT_TRUE(machine.manager().fitsNowhere(32 * kMiB + 1));
+  EXPECT_FALSE(machine.deviceMemory().fitsNowhere(32 * kMiB));
+  EXPECT_TRUE(machine.deviceMemory().fitsNowhere(32 * kMiB + 1));
+  EXPECT_TRUE(machine.deviceMemory().fitsNowhere(SIZE_MAX));
+  ASSERT_TRUE(machine.objects().free(object).ok());
+  EXPECT_FALSE(machine.deviceMemory().fitsNowhere(32 * kMiB));
+  EXPECT_TRUE(machine.deviceMemory().fitsNowhere(32 * kMiB + 1));
 }
 
 TEST_P(Spills, WhereNothingMayLeaveADeviceNothingIsTooLarge) {
   MachineSetup setup = small(GetParam());
   setup.spill.allowed = false;
-  ManagerUnderTest machine(setup);
-  EXPECT_FALSE(machine.manager().fitsNowhere(std::size_t{1} << 40));
+  Machine machine(setup);
+  EXPECT_FALSE(machine.deviceMemory().fitsNowhere(std::size_t{1} << 40));
 }
 
 // The hot half finds no room at first; the other half is used a quarter as often.
 TEST_P(Spills, AHotHalfComesToTheDevice) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   machine.free(machine.allocate(100));  // a small object's region lies on the device, too
   const std::vector<std::byte*> objects = fill(machine, 2 * kFit - 2);
@@ -281,7 +280,7 @@ TEST_P(Spills, AHotHalfComesToTheDevice) {
 // The CPU's pages that one guest leaves are there for what leaves the device next, until work comes
 // that exchanges nothing.
 TEST_P(Spills, ExchangesThatFollowEachOtherMakeTheCpusPagesOnce) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, 2 * kFit);
   std::size_t most = 0;
@@ -301,7 +300,7 @@ TEST_P(Spills, ExchangesThatFollowEachOtherMakeTheCpusPagesOnce) {
 TEST_P(Spills, ANewObjectIsNotColdAtOnce) {
   MachineSetup setup = small(GetParam());
   setup.fake.memoryBytes += kBytes;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const filler = machine.allocate(kBytes);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
@@ -327,7 +326,7 @@ TEST_P(Spills, ANewObjectIsNotColdAtOnce) {
 TEST_P(Spills, ObjectsThatAreUsedInTurnMoveAFewTimesOnly) {
   MachineSetup setup = small(GetParam());
   setup.fake.memoryBytes = kBytes;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, 2);
   constexpr int kTurns = 100;
@@ -345,7 +344,7 @@ TEST_P(Spills, ObjectsThatAreUsedInTurnMoveAFewTimesOnly) {
 TEST_P(Spills, ALargeObjectGoesForASmallGuestWhenThatPays) {
   MachineSetup setup = small(GetParam());
   constexpr std::size_t kLarge = kFit * kBytes;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const large = machine.allocate(kLarge);
   std::byte* const guest = machine.allocate(kBytes);
@@ -361,7 +360,7 @@ TEST_P(Spills, ALargeObjectGoesForASmallGuestWhenThatPays) {
 TEST_P(Spills, WhatMakesTooLittleRoomStays) {
   MachineSetup setup = small(GetParam());
   setup.fake.memoryBytes += kBytes / 2;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   machine.allocate(kBytes / 2);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
@@ -372,7 +371,7 @@ TEST_P(Spills, WhatMakesTooLittleRoomStays) {
 }
 
 TEST_P(Spills, AnExchangeThatFailsLosesNothingAndIsTriedAgainLater) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
   machine.fake().failNext(Op::Kind::kMove, 1, adsmErrorHostMemory);
@@ -398,7 +397,7 @@ TEST_P(Spills, AnExchangeThatFailsLosesNothingAndIsTriedAgainLater) {
 
 // The second half of an exchange: the guest finds no room after all.
 TEST_P(Spills, WhatHasMadeRoomForNobodyComesBack) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
   machine.fake().failNext(Op::Kind::kMove, 2, adsmErrorAcceleratorMemory);
@@ -417,10 +416,10 @@ TEST_P(Spills, WhatHasMadeRoomForNobodyComesBack) {
 TEST_P(Spills, AnAllocationThatFitsNowhereFailsWithBothReasonsAndChangesNothing) {
   MachineSetup setup = small(GetParam());
   setup.fake.cpuBytes = kBytes;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
   const std::size_t live = machine.fake().liveAllocations();
-  const auto none = machine.manager().allocate(kBytes, Placement::kSameAddress);
+  const auto none = machine.objects().allocate(kBytes, Placement::kSameAddress);
   EXPECT_EQ(none.status().code(), adsmErrorAcceleratorMemory);
   EXPECT_THAT(lastErrorText(), HasSubstr("out of memory"));
   EXPECT_THAT(lastErrorText(), HasSubstr("no memory of the CPU's"));
@@ -433,15 +432,15 @@ TEST_P(Spills, AnAllocationThatFitsNowhereFailsWithBothReasonsAndChangesNothing)
 TEST_P(Spills, WhereItIsNotAllowedTheAllocationFails) {
   MachineSetup setup = small(GetParam());
   setup.spill.allowed = false;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   fill(machine);
-  EXPECT_EQ(machine.manager().allocate(kBytes, Placement::kSameAddress).status().code(),
+  EXPECT_EQ(machine.objects().allocate(kBytes, Placement::kSameAddress).status().code(),
             adsmErrorAcceleratorMemory);
-  EXPECT_FALSE(machine.manager().makeRoom());
+  EXPECT_FALSE(machine.deviceMemory().makeRoom());
 }
 
 TEST_P(Spills, AMoveThatFailsLeavesTheObjectAndTheNewOneGoesToTheCpu) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine);
   machine.callUsing(kernel, {objects[0]}, {{objects[0], adsmReadWrite}});
@@ -456,7 +455,7 @@ TEST_P(Spills, AMoveThatFailsLeavesTheObjectAndTheNewOneGoesToTheCpu) {
 }
 
 TEST_P(Spills, SmallObjectsFitToo) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   fill(machine);
   std::vector<std::byte*> little;
   for (int i = 0; i < 20; ++i) {
@@ -470,14 +469,14 @@ TEST_P(Spills, SmallObjectsFitToo) {
 
 // Another thread that frees an object has it cleared, in the queue of kernels.
 TEST_P(Spills, AnObjectMayBeClearedMeanwhile) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const std::vector<std::byte*> objects = fill(machine, 2);
   machine.fake().onMove([&] {
     const auto device =
         static_cast<accel::DeviceAddress>(reinterpret_cast<std::uintptr_t>(objects[1]));
     EXPECT_TRUE(machine.fake().fill(device, std::byte{0}, kBytes).ok());
   });
-  ASSERT_TRUE(machine.manager().makeRoom());
+  ASSERT_TRUE(machine.deviceMemory().makeRoom());
   machine.fake().onMove({});
   EXPECT_TRUE(machine.fake().waitForAll().ok());
   EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[0])));
@@ -486,7 +485,7 @@ TEST_P(Spills, AnObjectMayBeClearedMeanwhile) {
 
 // Whether the CPU uses an object while it moves, frees it, or calls kernels on it: nothing is lost.
 TEST_P(Spills, OtherThreadsGoOnMeanwhile) {
-  ManagerUnderTest machine(small(GetParam()));
+  Machine machine(small(GetParam()));
   const adsmKernel_t kernel = addOne(machine);
   std::atomic<bool> stop{false};
   std::atomic<int> running{3};
@@ -500,7 +499,7 @@ TEST_P(Spills, OtherThreadsGoOnMeanwhile) {
       object[kPage + 1] = std::byte{200};
       EXPECT_EQ(object[2 * kPage + 1], static_cast<std::byte>(seed));
       EXPECT_EQ(object[kPage + 1], std::byte{200});
-      EXPECT_TRUE(machine.manager().free(object).ok());
+      EXPECT_TRUE(machine.objects().free(object).ok());
     }
     stop = --running == 0;
   };
@@ -508,7 +507,7 @@ TEST_P(Spills, OtherThreadsGoOnMeanwhile) {
   std::vector<std::thread> threads;
   for (unsigned seed = 10; seed < 40; seed += 10) threads.emplace_back(work, seed);
   while (!stop) {
-    (void)machine.manager().makeRoom();
+    (void)machine.deviceMemory().makeRoom();
     std::this_thread::yield();
   }
   for (std::thread& thread : threads) thread.join();
@@ -538,27 +537,26 @@ class SpillsToDevices : public Spills {
     }
     return setup;
   }
-  static std::vector<int> devicesOf(ManagerUnderTest& machine,
-                                    const std::vector<std::byte*>& objects) {
+  static std::vector<int> devicesOf(Machine& machine, const std::vector<std::byte*>& objects) {
     std::vector<int> devices;
     for (const std::byte* const object : objects)
       devices.push_back(machine.fake().deviceOf(object));
     return devices;
   }
-  static void use(ManagerUnderTest& machine, adsmKernel_t kernel, std::byte* object) {
+  static void use(Machine& machine, adsmKernel_t kernel, std::byte* object) {
     machine.callUsing(kernel, {object}, {{object, adsmReadWrite}});
   }
 };
 
 TEST_P(SpillsToDevices, OneDeviceWithRoomIsEnough) {
   MachineSetup setup = several(GetParam(), {16, 8});
-  ManagerUnderTest machine(setup);
-  EXPECT_FALSE(machine.manager().fitsNowhere(16 * kBytes));
-  EXPECT_TRUE(machine.manager().fitsNowhere(16 * kBytes + 1));
+  Machine machine(setup);
+  EXPECT_FALSE(machine.deviceMemory().fitsNowhere(16 * kBytes));
+  EXPECT_TRUE(machine.deviceMemory().fitsNowhere(16 * kBytes + 1));
 }
 
 TEST_P(SpillsToDevices, WhatDoesNotFitGoesToAnotherDeviceThenToTheCpu) {
-  ManagerUnderTest machine(several(GetParam(), {2, 1}));
+  Machine machine(several(GetParam(), {2, 1}));
   const adsmKernel_t kernel = addOne(machine);
   const auto counted = [] {
     return std::array{stats().peerSpills.value(), stats().peerSpilledBytes.value(),
@@ -580,7 +578,7 @@ TEST_P(SpillsToDevices, WhatDoesNotFitGoesToAnotherDeviceThenToTheCpu) {
 }
 
 TEST_P(SpillsToDevices, TheObjectThatWasUsedLeastLatelyGoesThere) {
-  ManagerUnderTest machine(several(GetParam(), {1}));
+  Machine machine(several(GetParam(), {1}));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine);
   for (const std::size_t i : {1, 0, 3, 2}) use(machine, kernel, objects[i]);
@@ -598,7 +596,7 @@ TEST_P(SpillsToDevices, TheObjectThatWasUsedLeastLatelyGoesThere) {
 TEST_P(SpillsToDevices, RoomIsMadeOnTheDeviceThatIsFull) {
   MachineSetup setup = several(GetParam(), {0});
   setup.fake.peerBytes = {2 * kBytes};
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> first = fill(machine, 2);
   machine.fake().setDeviceHere(1);
@@ -607,7 +605,7 @@ TEST_P(SpillsToDevices, RoomIsMadeOnTheDeviceThatIsFull) {
   for (std::byte* const object : {first[0], first[1], second[1], second[0]}) {
     use(machine, kernel, object);
   }
-  ASSERT_TRUE(machine.manager().makeRoom());
+  ASSERT_TRUE(machine.deviceMemory().makeRoom());
   EXPECT_THAT(moves(machine), ElementsAre(toCpu(second[1])));
   machine.allocate(kBytes);
   EXPECT_EQ(machine.fake().deviceOf(second[0]), 1);
@@ -617,14 +615,14 @@ TEST_P(SpillsToDevices, RoomIsMadeOnTheDeviceThatIsFull) {
 
 // The program has said where it wants it.
 TEST_P(SpillsToDevices, WhatTheProgramHasPlacedGoesLast) {
-  ManagerUnderTest machine(several(GetParam(), {3}));
+  Machine machine(several(GetParam(), {3}));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine);
-  ASSERT_TRUE(machine.manager().prefer(objects[0], kBytes, 0).ok());
+  ASSERT_TRUE(machine.deviceMemory().prefer(objects[0], kBytes, 0).ok());
   for (std::byte* const object : objects) use(machine, kernel, object);
   machine.sync();
   machine.fake().clearLog();
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(machine.manager().makeRoom());
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(machine.deviceMemory().makeRoom());
   EXPECT_THAT(moves(machine), ElementsAre(toPeer(objects[1], 1), toPeer(objects[2], 1),
                                           toPeer(objects[3], 1), toCpu(objects[0])));
 }
@@ -632,7 +630,7 @@ TEST_P(SpillsToDevices, WhatTheProgramHasPlacedGoesLast) {
 TEST_P(SpillsToDevices, ObjectsComeBackToTheirDevice) {
   MachineSetup setup = several(GetParam(), {2});
   setup.fake.memoryBytes += kReserve;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t kernel = addOne(machine);
   std::byte* const filler = machine.allocate(kReserve);
   const std::vector<std::byte*> objects = fill(machine, kFit + 3);
@@ -661,7 +659,7 @@ TEST_P(SpillsToDevices, ObjectsComeBackToTheirDevice) {
 
 // Nearer than the CPU's memory, if not its own.
 TEST_P(SpillsToDevices, WhatLiesInTheCpusMemoryGoesToADeviceOnceThatHasRoom) {
-  ManagerUnderTest machine(several(GetParam(), {1}));
+  Machine machine(several(GetParam(), {1}));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine, kFit + 2);
   ASSERT_THAT(devicesOf(machine, objects), ElementsAre(0, 0, 0, 0, 1, -1));
@@ -673,7 +671,7 @@ TEST_P(SpillsToDevices, WhatLiesInTheCpusMemoryGoesToADeviceOnceThatHasRoom) {
 }
 
 TEST_P(SpillsToDevices, AMoveThatFailsGoesToTheNextPlace) {
-  ManagerUnderTest machine(several(GetParam(), {2, 1}));
+  Machine machine(several(GetParam(), {2, 1}));
   const adsmKernel_t kernel = addOne(machine);
   for (const bool fails : {false, true}) {
     const std::vector<std::byte*> objects = fill(machine);
@@ -681,7 +679,7 @@ TEST_P(SpillsToDevices, AMoveThatFailsGoesToTheNextPlace) {
     machine.sync();
     machine.fake().clearLog();
     if (fails) machine.fake().failNext(Op::Kind::kMove, 1, adsmErrorAcceleratorMemory);
-    ASSERT_TRUE(machine.manager().makeRoom());
+    ASSERT_TRUE(machine.deviceMemory().makeRoom());
     machine.verify();
     EXPECT_EQ(moves(machine).front(), toPeer(objects[0], 1));
     EXPECT_EQ(moves(machine).size(), fails ? 2u : 1u);
@@ -695,11 +693,11 @@ TEST_P(SpillsToDevices, AMoveThatFailsGoesToTheNextPlace) {
 }
 
 TEST_P(SpillsToDevices, ADeviceThatIsGoneTakesNothing) {
-  ManagerUnderTest machine(several(GetParam(), {2, 1}));
+  Machine machine(several(GetParam(), {2, 1}));
   const std::vector<std::byte*> objects = fill(machine, kFit - 1);
   machine.fake().loseDevice(1);
   const std::vector<std::byte*> others = fill(machine, 2);
-  ASSERT_TRUE(machine.manager().makeRoom());
+  ASSERT_TRUE(machine.deviceMemory().makeRoom());
   EXPECT_THAT(devicesOf(machine, others), ElementsAre(0, 2));
   EXPECT_THAT(moves(machine), ElementsAre(toCpu(objects[0])));
   expectAll(objects[0], 1);
@@ -710,13 +708,13 @@ TEST_P(SpillsToDevices, WhereItIsNotAllowedOnlyTheFirstDeviceIsTriedBesides) {
   MachineSetup setup = several(GetParam(), {0});
   setup.fake.peerBytes = {kBytes};
   setup.spill.allowed = false;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   machine.fake().setDeviceHere(1);
   const std::vector<std::byte*> objects = fill(machine, kFit + 1);
   EXPECT_THAT(devicesOf(machine, objects), ElementsAre(1, 0, 0, 0, 0));
-  EXPECT_EQ(machine.manager().allocate(kBytes, Placement::kSameAddress).status().code(),
+  EXPECT_EQ(machine.objects().allocate(kBytes, Placement::kSameAddress).status().code(),
             adsmErrorAcceleratorMemory);
-  EXPECT_FALSE(machine.manager().makeRoom());
+  EXPECT_FALSE(machine.deviceMemory().makeRoom());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SpillsToDevices, ::testing::ValuesIn(everySetup()),

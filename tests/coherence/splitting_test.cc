@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -42,7 +43,7 @@ class Splitting : public ::testing::TestWithParam<bool> {
   }
   void start(const MachineSetup& setup, std::size_t bytes = kBytes) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     bump_ = fake().kernel("bump", 2, [fake = &fake()](const LaunchShape&, void** args) {
       auto* const data = fake->argument<std::uint8_t>(args, 0);
       const auto bytes = *static_cast<std::size_t*>(args[1]);
@@ -116,7 +117,7 @@ class Splitting : public ::testing::TestWithParam<bool> {
   }
   static std::uint64_t splits() { return stats().splits.value(); }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t bump_ = nullptr;
   std::byte* a_ = nullptr;
   std::size_t bytes_ = 0;
@@ -228,7 +229,7 @@ TEST_P(Splitting, TheyAreJoinedWhereAllIsOverwritten) {
   const std::uint64_t before = splits();
   const std::vector<std::byte> bytes(kBytes, std::byte{3});
   const auto overwrite = [&] {
-    machine_->manager().copy(a_, bytes.data(), kBytes, &std::memmove);
+    machine_->memory().copy(a_, bytes.data(), kBytes, &std::memmove);
     expected_ = bytes;
     call();
     machine_->sync();

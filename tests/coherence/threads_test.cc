@@ -14,7 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/thread_names.h"
 
 namespace gmac::testing {
@@ -75,7 +77,7 @@ class Threads : public ::testing::TestWithParam<ThreadsCase> {
     }
   }
 
-  ManagerUnderTest machine_;
+  Machine machine_;
 };
 
 // Every thread has a word in every block, so that all threads fault on all blocks, and none on
@@ -123,7 +125,7 @@ TEST_P(Threads, WritersOfTheSameBlocksLoseNothing) {
 }
 
 // Each thread works on an object of its own, lists it in its calls, and allocates and frees; all
-// share the manager.
+// share the objects.
 TEST_P(Threads, CallsSyncsAllocationsAndFreesMix) {
   const adsmKernel_t addOne = fake().kernel("addOne", 2, [&](const LaunchShape&, void** args) {
     auto* values = fake().argument<std::uint32_t>(args, 0);
@@ -140,7 +142,7 @@ TEST_P(Threads, CallsSyncsAllocationsAndFreesMix) {
     for (int round = 0; round < rounds; ++round) {
       const bool small = random() % 3 == 0;
       const std::size_t count = small ? 50 : 3 * GetParam().setup.blockBytes / 4 + random() % 1000;
-      auto made = machine_.manager().allocate(count * 4, Placement::kSameAddress);
+      auto made = machine_.objects().allocate(count * 4, Placement::kSameAddress);
       if (!made.ok()) {
         ++errors;
         continue;
@@ -156,14 +158,14 @@ TEST_P(Threads, CallsSyncsAllocationsAndFreesMix) {
       };
       call();
       if (random() % 2 == 0) {
-        errors += !machine_.manager().sync().ok();
+        errors += !machine_.objects().sync().ok();
       }
       wrong += values[0] != 6;
       values[0] = 20;
       call();
       wrong += values[count - 1] != 8;
       wrong += values[0] != 21;
-      errors += !machine_.manager().free(values).ok();
+      errors += !machine_.objects().free(values).ok();
     }
   });
   EXPECT_EQ(wrong, 0);
@@ -181,17 +183,17 @@ TEST_P(Threads, HoldsAndCallsWaitForEachOther) {
   std::thread caller([&] {
     while (!stop) {
       errors += !machine_.tryCall(nothing, {}).ok();
-      errors += !machine_.manager().sync().ok();
+      errors += !machine_.objects().sync().ok();
     }
   });
   inParallel([&](int thread) {
     for (int round = 0; round < 10; ++round) {
       const std::size_t begin = static_cast<std::size_t>(thread % 4) * block + 100;
-      errors += !machine_.manager().hold(object + begin, 3 * block, true).ok();
+      errors += !machine_.memory().hold(object + begin, 3 * block, true).ok();
       for (std::size_t b = 0; b < 3; ++b) {
         errors += accessAt(object + begin + b * block) != os::Access::kReadWrite;
       }
-      machine_.manager().unhold(object + begin, 3 * block);
+      machine_.memory().unhold(object + begin, 3 * block);
     }
   });
   stop = true;
@@ -208,7 +210,7 @@ TEST(CallsAndFetches, ACallWaitsForAFetchOfAClosedObject) {
   for (const char* protocol : {"batch", "lazy", "rolling"}) {
     MachineSetup setup;
     setup.protocol = protocol;
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     int* data = machine.allocateArray<int>(64 * kPage / 4);
     const adsmKernel_t addOne = machine.fake().kernel(
         "addOne", 1,
@@ -240,7 +242,7 @@ TEST(CallsAndFetches, ACallWaitsForAFetchOfAClosedObject) {
 TEST(DeviceWork, OneThreadAtATime) {
   MachineSetup setup;
   setup.rollingSize = 2;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* object = machine.allocate(64 * kPage);
   std::atomic<int> inside{0};
   std::atomic<int> wrong{0};
@@ -251,14 +253,14 @@ TEST(DeviceWork, OneThreadAtATime) {
       const coherence::DeviceRange range{nullptr, 0, true};
       for (int round = 0; round < 50; ++round) {
         object[(i * 16 + static_cast<std::size_t>(round) % 16) * kPage] = std::byte{1};
-        if (!machine.manager().beginDeviceWork(stream, {&range, 1}).ok()) {
+        if (!machine.work().beginDeviceWork(stream, {&range, 1}).ok()) {
           ++wrong;
           continue;
         }
         wrong += ++inside != 1;
         std::this_thread::yield();
         --inside;
-        wrong += !machine.manager().endDeviceWork(stream, true).ok();
+        wrong += !machine.work().endDeviceWork(stream, true).ok();
       }
     });
   }
@@ -270,14 +272,14 @@ TEST(DeviceWork, OneThreadAtATime) {
 }
 
 TEST(DeviceWork, AnAccessWaitsForTheStreamsWork) {
-  ManagerUnderTest machine(MachineSetup{});
+  Machine machine(MachineSetup{});
   int* data = machine.allocateArray<int>(64 * kPage / 4);
   data[0] = 41;
   const accel::NativeStream stream{1};
   const coherence::DeviceRange range{data, 64 * kPage, true};
-  ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+  ASSERT_TRUE(machine.work().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
   machine.fake().submit(stream, [&] { ++*machine.fake().at(data); });
-  ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+  ASSERT_TRUE(machine.work().endDeviceWork(stream, true).ok());
   EXPECT_EQ(data[0], 42);
   machine.verify();
 }
@@ -287,19 +289,19 @@ TEST(DeviceWork, AnAcquireOfAnotherThreadWaitsForTheSubmission) {
   for (const bool sync : {false, true}) {
     MachineSetup setup;
     setup.protocol = "batch";
-    ManagerUnderTest machine(setup);
+    Machine machine(setup);
     int* data = machine.allocateArray<int>(64 * kPage / 4);
     data[0] = 41;
     const accel::NativeStream stream{1};
     const coherence::DeviceRange range{nullptr, 0, true};
-    ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+    ASSERT_TRUE(machine.work().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
     std::atomic<bool> ok{false};
     std::thread other(
-        [&] { ok = (sync ? machine.manager().sync() : machine.manager().afterDeviceWait()).ok(); });
+        [&] { ok = (sync ? machine.objects().sync() : machine.work().afterDeviceWait()).ok(); });
     // Time for it to fetch too early.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     machine.fake().submit(stream, [&] { ++*machine.fake().at(data); });
-    ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+    ASSERT_TRUE(machine.work().endDeviceWork(stream, true).ok());
     other.join();
     EXPECT_TRUE(ok);
     EXPECT_EQ(data[0], 42) << (sync ? "sync" : "afterDeviceWait");
@@ -312,15 +314,15 @@ TEST(DeviceWork, AnAcquireOfAnotherThreadWaitsForTheSubmission) {
 TEST(DeviceWork, AWriteAfterwardsDoesNotReachWorkThatReads) {
   MachineSetup setup;
   setup.rollingSize = 1;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   int* data = machine.allocateArray<int>(64 * kPage / 4);
   data[0] = 1;
   const accel::NativeStream stream{1};
   const coherence::DeviceRange range{data, 64 * kPage, false};
-  ASSERT_TRUE(machine.manager().beginDeviceWork(stream, {&range, 1}).ok());
+  ASSERT_TRUE(machine.work().beginDeviceWork(stream, {&range, 1}).ok());
   int seen = 0;
   machine.fake().submit(stream, [&] { seen = *machine.fake().at(data); });
-  ASSERT_TRUE(machine.manager().endDeviceWork(stream, true).ok());
+  ASSERT_TRUE(machine.work().endDeviceWork(stream, true).ok());
   data[0] = 2;
   data[kPage / 4] = 3;  // evicts the first block
   data[0] = 4;          // waits for that copy
@@ -333,7 +335,7 @@ TEST(Population, ThreadsThatWaitForOneBlockPopulateAChunkEach) {
   MachineSetup setup;
   setup.protocol = "lazy";
   setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* const data = machine.allocate(8 * kMiB);
   std::atomic<int> pinning{0};
   std::atomic<bool> two{false};
@@ -363,12 +365,12 @@ TEST(ThreadsOfTheRuntime, HaveNames) {
   setup.populateAhead = true;
   setup.fetchInBackground = true;
   setup.fake.movedPages = true;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   EXPECT_TRUE(aThreadIsCalled("gmac populate"));
   std::byte* const object = machine.allocate(kMiB);
   object[0] = std::byte{1};
   machine.call(machine.fake().kernel("nothing", 1, [](const LaunchShape&, void**) {}), {object});
-  ASSERT_TRUE(machine.manager().startFetch(object, kMiB).ok()) << lastErrorText();
+  ASSERT_TRUE(machine.memory().startFetch(object, kMiB).ok()) << lastErrorText();
   EXPECT_TRUE(aThreadIsCalled("gmac fetch"));
 }
 

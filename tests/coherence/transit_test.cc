@@ -15,8 +15,9 @@
 #include <string>
 #include <thread>
 
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/object.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -78,7 +79,7 @@ void inAnotherThread(Body body) {
 // never come to its turn.
 TEST(Transit, WhileACallWaitsForABlockNoOtherGoesIntoTransit) {
   MachineSetup setup;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t increment =
       machine.fake().kernel("increment", 1, [&](const LaunchShape&, void** args) {
         auto* data = machine.fake().argument<std::byte>(args, 0);
@@ -132,10 +133,10 @@ class Flushes : public ::testing::Test {
   }
   // Runs `meanwhile` during the first copy that `action` makes to the accelerator.
   template <typename Action, typename Meanwhile>
-  static void during(ManagerUnderTest& machine, Action action, Meanwhile meanwhile) {
+  static void during(Machine& machine, Action action, Meanwhile meanwhile) {
     std::atomic<int> copies{0};
     machine.fake().onCopyIn([&] {
-      if (copies++ == 0 && !Manager::lockIsHeldHere()) meanwhile();
+      if (copies++ == 0 && !CoherentMemory::lockIsHeldHere()) meanwhile();
     });
     action();
     machine.fake().onCopyIn(nullptr);
@@ -144,7 +145,7 @@ class Flushes : public ::testing::Test {
 };
 
 TEST_F(Flushes, WhileABlockIsEvictedOtherThreadsFault) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   std::byte* a = machine.allocate(2 * kPage);
   std::byte* b = machine.allocate(kPage);
   a[0] = std::byte{1};
@@ -154,7 +155,7 @@ TEST_F(Flushes, WhileABlockIsEvictedOtherThreadsFault) {
       [&] {
         inAnotherThread([&] { b[0] = std::byte{3}; });
         written = true;
-        EXPECT_TRUE(machine.manager().verify().ok()) << lastErrorText();
+        EXPECT_TRUE(machine.objects().verify().ok()) << lastErrorText();
       });
   EXPECT_TRUE(written) << "the lock was held";
   EXPECT_EQ(b[0], std::byte{3});
@@ -162,7 +163,7 @@ TEST_F(Flushes, WhileABlockIsEvictedOtherThreadsFault) {
 }
 
 TEST_F(Flushes, ABlockThatIsBeingEvictedCountsAsEvicted) {
-  ManagerUnderTest machine(rolling(3));
+  Machine machine(rolling(3));
   std::byte* a = machine.allocate(8 * kPage);
   for (std::size_t i = 0; i < 3; ++i) a[i * kPage] = std::byte{1};
   machine.fake().clearLog();
@@ -174,7 +175,7 @@ TEST_F(Flushes, ABlockThatIsBeingEvictedCountsAsEvicted) {
 }
 
 TEST_F(Flushes, ABlockThatIsBeingEvictedIsWrittenAfterwards) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   std::byte* a = machine.allocate(2 * kPage);
   a[0] = std::byte{1};
   std::unique_ptr<Sleeper> writer;
@@ -191,7 +192,7 @@ TEST_F(Flushes, ABlockThatIsBeingEvictedIsWrittenAfterwards) {
 }
 
 TEST_F(Flushes, ACallWaitsForAnEviction) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   std::byte seen{};
   const adsmKernel_t look = machine.fake().kernel("look", 1, [&](const LaunchShape&, void** args) {
     seen = machine.fake().argument<std::byte>(args, 0)[0];
@@ -215,7 +216,7 @@ TEST_F(Flushes, ACallWaitsForAnEviction) {
 // An object that is freed waits for the kernels that read it; until then its blocks are dirty, and
 // may be evicted.
 TEST_F(Flushes, AnObjectThatIsBeingFreedWaitsForTheEvictionOfItsBlocks) {
-  ManagerUnderTest machine(rolling(1));
+  Machine machine(rolling(1));
   const adsmKernel_t look = machine.fake().kernel("look", 1, [](const LaunchShape&, void**) {});
   std::byte* a = machine.allocate(128 * kPage);
   std::byte* b = machine.allocate(128 * kPage);
@@ -239,13 +240,13 @@ TEST_F(Flushes, AnObjectThatIsBeingFreedWaitsForTheEvictionOfItsBlocks) {
 }
 
 TEST_F(Flushes, WhileBlocksAreFlushedEarlyOtherThreadsFault) {
-  ManagerUnderTest machine(MachineSetup{});
+  Machine machine(MachineSetup{});
   std::byte* a = machine.allocate(2 * kPage);
   std::byte* b = machine.allocate(kPage);
   a[0] = a[kPage] = std::byte{1};
   bool written = false;
   during(
-      machine, [&] { EXPECT_TRUE(machine.manager().startFlush(a, 2 * kPage).ok()); },
+      machine, [&] { EXPECT_TRUE(machine.memory().startFlush(a, 2 * kPage).ok()); },
       [&] {
         inAnotherThread([&] { b[0] = std::byte{3}; });
         written = true;
@@ -256,11 +257,11 @@ TEST_F(Flushes, WhileBlocksAreFlushedEarlyOtherThreadsFault) {
 
 // Blocks that could not be flushed are dirty, and the next call flushes them.
 TEST_F(Flushes, AFailedFlushLeavesTheBlockDirty) {
-  ManagerUnderTest machine(MachineSetup{});
+  Machine machine(MachineSetup{});
   std::byte* a = machine.allocate(kPage);
   a[0] = std::byte{1};
   machine.fake().failNext(Op::Kind::kCopyIn, 1, adsmErrorSystem);
-  EXPECT_FALSE(machine.manager().startFlush(a, kPage).ok());
+  EXPECT_FALSE(machine.memory().startFlush(a, kPage).ok());
   machine.verify();
   std::byte seen{};
   machine.call(machine.fake().kernel("look", 1,
@@ -275,19 +276,19 @@ TEST_F(Flushes, AFailedFlushLeavesTheBlockDirty) {
 // A call waits for what threads hold for system calls too, and those may need more blocks first.
 TEST(Transit, WhileACallWaitsForAHoldOthersGoOn) {
   MachineSetup setup;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   const adsmKernel_t nothing =
       machine.fake().kernel("nothing", 0, [](const LaunchShape&, void**) {});
   std::byte* a = machine.allocate(2 * kPage);
   machine.call(nothing, {});
   machine.sync();
-  ASSERT_TRUE(machine.manager().hold(a, 1, false).ok());
+  ASSERT_TRUE(machine.memory().hold(a, 1, false).ok());
   {
     Sleeper caller([&] { EXPECT_TRUE(machine.tryCall(nothing, {}).ok()); });
     caller.awaitSleep();
     EXPECT_FALSE(caller.done());
     EXPECT_EQ(a[kPage], std::byte{0});
-    machine.manager().unhold(a, 1);
+    machine.memory().unhold(a, 1);
   }
   machine.sync();
   machine.verify();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// No thread waits under the manager's lock: while one waits for work that does not end, the others
-// go on. (The fixture's fake also reports every wait under the lock.)
+// No thread waits under the lock of all objects: while one waits for work that does not end, the
+// others go on. (The fixture's fake also reports every wait under the lock.)
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "gmac/coherence/access_turns.h"
-#include "tests/support/manager_fixture.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -28,7 +30,7 @@ class Waits : public ::testing::Test {
     MachineSetup setup;
     setup.protocol = protocol;
     setup.rollingSize = 1000;
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     object_ = machine_->allocate(128 * kPage);
     other_ = machine_->allocate(64 * kPage);
     const adsmKernel_t seven = fake().kernel("seven", 1, [this](const LaunchShape&, void** args) {
@@ -39,7 +41,7 @@ class Waits : public ::testing::Test {
     fake().runAll();
   }
   FakeAccelerator& fake() { return machine_->fake(); }
-  Manager& manager() { return machine_->manager(); }
+  coherence::WorkPort& work() { return machine_->work(); }
 
   // `work` runs into a wait for work of a kind that does not end; then the rest goes on.
   void whileItWaits(Op::Kind kind, const std::function<void()>& work) {
@@ -67,12 +69,12 @@ class Waits : public ::testing::Test {
 
   void workOn(NativeStream stream, bool write) {
     const DeviceRange range{object_, kPage, write};
-    EXPECT_TRUE(manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+    EXPECT_TRUE(work().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
     fake().submit(stream, [] {});
-    EXPECT_TRUE(manager().endDeviceWork(stream, true).ok()) << lastErrorText();
+    EXPECT_TRUE(work().endDeviceWork(stream, true).ok()) << lastErrorText();
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   std::byte* object_ = nullptr;
   std::byte* other_ = nullptr;
 };
@@ -101,9 +103,9 @@ TEST_F(Waits, OfTheRuntimesWorkThatReadsAnObjectThatStaysWritable) {
   ASSERT_TRUE(loaded.ok());
   whileItWaits(Op::Kind::kLaunch, [&] {
     const DeviceRange range{object_, kPage, false};
-    EXPECT_TRUE(manager().beginOwnWork({&range, 1}).ok()) << lastErrorText();
+    EXPECT_TRUE(work().beginOwnWork({&range, 1}).ok()) << lastErrorText();
     auto ticket = fake().launch(**loaded, {{1, 1, 1}, {1, 1, 1}, 0}, nullptr);
-    EXPECT_TRUE(manager().endOwnWork({&range, 1}, *ticket).ok()) << lastErrorText();
+    EXPECT_TRUE(work().endOwnWork({&range, 1}, *ticket).ok()) << lastErrorText();
   });
 }
 
@@ -141,7 +143,7 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
     MachineSetup setup;
     setup.protocol = GetParam();
     setup.clock = [this] { return now_ += clockStep_; };
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     object_ = machine_->allocate(16 * kPage);
     launch();
   }
@@ -153,9 +155,9 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
   void launch() {
     constexpr NativeStream kStream{1};
     const DeviceRange everything{nullptr, 0, true};
-    EXPECT_TRUE(machine_->manager().beginDeviceWork(kStream, {&everything, 1}).ok());
+    EXPECT_TRUE(machine_->work().beginDeviceWork(kStream, {&everything, 1}).ok());
     machine_->fake().submit(kStream, [this] { ++ran_; });
-    EXPECT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    EXPECT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
     ++launches_;
   }
   // An access waits for newer work for long.
@@ -166,8 +168,8 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
         launchElsewhere();
       }
     });
-    ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
-    machine_->manager().unhold(object_, 1);
+    ASSERT_TRUE(machine_->memory().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+    machine_->memory().unhold(object_, 1);
     machine_->fake().onWaited({});
     ASSERT_EQ(launches_, 3);
     ASSERT_EQ(ran_, 3);
@@ -184,7 +186,7 @@ class NewerLaunches : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   std::byte* object_ = nullptr;
   std::atomic<std::uint64_t> now_{1};
   std::atomic<std::uint64_t> clockStep_{0};
@@ -199,10 +201,10 @@ TEST_P(NewerLaunches, LetAnAccessGoFirst) {
     now_ += AccessTurns::kLong / 4;
     launchElsewhere();
   });
-  ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+  ASSERT_TRUE(machine_->memory().hold(object_, 1, coherence::HoldFor::kWrite).ok());
   EXPECT_LE(launches_, 7);
   machine_->fake().onWaited({});
-  machine_->manager().unhold(object_, 1);
+  machine_->memory().unhold(object_, 1);
   machine_->verify();
 }
 
@@ -212,10 +214,10 @@ TEST_P(NewerLaunches, AreNotHeldUpWhereAccessesWaitShortly) {
     now_ += AccessTurns::kLong / kMost;
     launchElsewhere(20'000);
   });
-  ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+  ASSERT_TRUE(machine_->memory().hold(object_, 1, coherence::HoldFor::kWrite).ok());
   EXPECT_EQ(launches_, 1 + kMost);
   machine_->fake().onWaited({});
-  machine_->manager().unhold(object_, 1);
+  machine_->memory().unhold(object_, 1);
   machine_->verify();
 }
 
@@ -234,8 +236,8 @@ TEST_P(NewerLaunches, WaitForAnAccessForALimitedTime) {
     }
   });
   std::thread access([this, &over] {
-    EXPECT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
-    machine_->manager().unhold(object_, 1);
+    EXPECT_TRUE(machine_->memory().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+    machine_->memory().unhold(object_, 1);
     over = true;
   });
   while (machine_->fake().stalled() == 0 && !over) {
@@ -259,21 +261,21 @@ TEST_P(NewerLaunches, AreNotHeldUpInTheThreadOfTheAccess) {
       launch();
     }
   });
-  ASSERT_TRUE(machine_->manager().hold(object_, 1, coherence::HoldFor::kWrite).ok());
+  ASSERT_TRUE(machine_->memory().hold(object_, 1, coherence::HoldFor::kWrite).ok());
   EXPECT_EQ(launches_, kMost);
   machine_->fake().onWaited({});
-  machine_->manager().unhold(object_, 1);
+  machine_->memory().unhold(object_, 1);
   machine_->verify();
 }
 
 TEST_P(NewerLaunches, WaitForTheirQueueAfterLongWaitsOfAccesses) {
   start(0);
-  EXPECT_TRUE(machine_->manager().mayRepeat());
+  EXPECT_TRUE(machine_->work().mayRepeat());
   ASSERT_NO_FATAL_FAILURE(crowd());
   machine_->fake().runWhenAsked(40);
   launch();
   ASSERT_EQ(ran_, 3);
-  EXPECT_FALSE(machine_->manager().mayRepeat()) << "such a launch would not wait";
+  EXPECT_FALSE(machine_->work().mayRepeat()) << "such a launch would not wait";
   launch();
   EXPECT_EQ(ran_, 4);
   machine_->fake().runWhenAsked(0);
@@ -301,7 +303,7 @@ INSTANTIATE_TEST_SUITE_P(, NewerLaunches, ::testing::Values("batch", "lazy", "ro
 TEST(WaitsForBlocksToJoin, EndWhenTheirUserIsDone) {
   MachineSetup setup;
   setup.blockBytes = 64 * kKiB;
-  ManagerUnderTest machine(setup);
+  Machine machine(setup);
   std::byte* const object = machine.allocate(8 * setup.blockBytes);
   std::byte* const oneBlock = machine.allocate(setup.blockBytes);
   const adsmKernel_t nothing =

@@ -14,8 +14,10 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/pattern.h"
 
 namespace gmac::testing {
@@ -46,7 +48,7 @@ class Windows : public ::testing::Test {
   Windows() { start(windows()); }
   void start(const MachineSetup& setup, std::size_t bytes = kBytes) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     // (The last kernels run when the machine goes.)
     bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
       ++*fake->argument<std::uint8_t>(args, 0);
@@ -60,7 +62,9 @@ class Windows : public ::testing::Test {
     outgrown_ = stats().windowsOutgrown.value();
   }
   FakeAccelerator& fake() { return machine_->fake(); }
-  Manager& manager() { return machine_->manager(); }
+  CoherentMemory& objects() { return machine_->objects(); }
+  coherence::MemoryPort& memory() { return machine_->memory(); }
+  coherence::WorkPort& work() { return machine_->work(); }
   std::byte* window(std::size_t block, std::size_t number) {
     return a_ + block * kBlock + number * kWindow;
   }
@@ -78,7 +82,7 @@ class Windows : public ::testing::Test {
     testing::expectPattern(*machine_, a_, kBytes, changed);
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t bump_ = nullptr;
   adsmKernel_t read_ = nullptr;
   std::byte* a_ = nullptr;
@@ -240,9 +244,9 @@ TEST_F(Windows, AnOverwriteWaitsForTheFlushOfWhatACallReads) {
     seen = *fake().argument<std::byte>(args, 0);
   });
   machine_->callUsing(look, {window(4, 2) + 1}, {{a_, adsmRead}});
-  ASSERT_TRUE(manager().hold(window(4, 0), kBlock, HoldFor::kOverwrite).ok()) << lastErrorText();
+  ASSERT_TRUE(memory().hold(window(4, 0), kBlock, HoldFor::kOverwrite).ok()) << lastErrorText();
   std::memset(window(4, 0), 5, kBlock);
-  manager().unhold(window(4, 0), kBlock);
+  memory().unhold(window(4, 0), kBlock);
   machine_->sync();
   EXPECT_EQ(seen, std::byte{77});
   machine_->verify();
@@ -273,7 +277,7 @@ TEST_F(Windows, AreEvictedAlone) {
 
 TEST_F(Windows, AHoldInsideOneIsOpenAndIsNotEvicted) {
   start(windows(1));
-  ASSERT_TRUE(manager().hold(window(1, 1) + 5, 100, HoldFor::kWrite).ok()) << lastErrorText();
+  ASSERT_TRUE(memory().hold(window(1, 1) + 5, 100, HoldFor::kWrite).ok()) << lastErrorText();
   EXPECT_THAT(copies(), ElementsAre(copyOut(window(1, 1), kWindow)));
   machine_->verify();
   window(6, 0)[0] = std::byte{9};
@@ -284,7 +288,7 @@ TEST_F(Windows, AHoldInsideOneIsOpenAndIsNotEvicted) {
   machine_->verify();
   EXPECT_EQ(accessAt(window(1, 1)), os::Access::kReadWrite);
   std::memset(window(1, 1) + 5, 1, 100);
-  manager().unhold(window(1, 1) + 5, 100);
+  memory().unhold(window(1, 1) + 5, 100);
   EXPECT_EQ(window(1, 1)[104], std::byte{1});
   machine_->verify();
 }
@@ -293,14 +297,14 @@ TEST_F(Windows, AHoldOverTheEdgeHasAllBytes) {
   for (const HoldFor purpose : {HoldFor::kRead, HoldFor::kWrite, HoldFor::kOverwrite}) {
     bump(a_);
     EXPECT_EQ(window(2, 1)[0], pattern(2 * kBlock + kWindow));
-    ASSERT_TRUE(manager().hold(window(2, 2) - 10, 20, purpose).ok()) << lastErrorText();
+    ASSERT_TRUE(memory().hold(window(2, 2) - 10, 20, purpose).ok()) << lastErrorText();
     machine_->verify();
     for (std::byte* at = window(2, 2) - 10; at < window(2, 2) + 10; ++at) {
       EXPECT_EQ(*at, pattern(static_cast<std::size_t>(at - a_)));
       EXPECT_GE(accessAt(at),
                 purpose == HoldFor::kRead ? os::Access::kRead : os::Access::kReadWrite);
     }
-    manager().unhold(window(2, 2) - 10, 20);
+    memory().unhold(window(2, 2) - 10, 20);
     machine_->verify();
   }
 }
@@ -308,10 +312,10 @@ TEST_F(Windows, AHoldOverTheEdgeHasAllBytes) {
 TEST_F(Windows, OverwritingABlockFetchesNoneOfIt) {
   window(2, 1)[0] = std::byte{1};
   (void)copies();
-  ASSERT_TRUE(manager().hold(window(2, 0), kBlock, HoldFor::kOverwrite).ok());
+  ASSERT_TRUE(memory().hold(window(2, 0), kBlock, HoldFor::kOverwrite).ok());
   EXPECT_THAT(copies(), IsEmpty());
   std::memset(window(2, 0), 3, kBlock);
-  manager().unhold(window(2, 0), kBlock);
+  memory().unhold(window(2, 0), kBlock);
   bump(window(2, 1));
   EXPECT_THAT(copies(), ElementsAre(copyIn(window(2, 0), kBlock)));
   EXPECT_EQ(window(2, 1)[0], std::byte{4});
@@ -320,7 +324,7 @@ TEST_F(Windows, OverwritingABlockFetchesNoneOfIt) {
   window(3, 1)[0] = std::byte{1};
   (void)copies();
   const std::vector<std::byte> plain(kBlock, std::byte{6});
-  manager().copy(window(3, 0), plain.data(), kBlock, &std::memmove);
+  memory().copy(window(3, 0), plain.data(), kBlock, &std::memmove);
   EXPECT_THAT(copies(), IsEmpty());
   machine_->verify();
   bump(window(3, 1));
@@ -330,15 +334,15 @@ TEST_F(Windows, OverwritingABlockFetchesNoneOfIt) {
 
 TEST_F(Windows, ASmallCopyTakesAWindow) {
   std::array<std::byte, 45> out{};
-  manager().copy(out.data(), window(1, 1) + 100, out.size(), &std::memmove);
+  memory().copy(out.data(), window(1, 1) + 100, out.size(), &std::memmove);
   EXPECT_THAT(copies(), ElementsAre(copyOut(window(1, 1), kWindow)));
   EXPECT_EQ(out[44], pattern(kBlock + kWindow + 144));
   const std::array<std::byte, 45> in{};
-  manager().copy(window(1, 1) + 100, in.data(), in.size(), &std::memmove);
+  memory().copy(window(1, 1) + 100, in.data(), in.size(), &std::memmove);
   machine_->verify();
   bump(a_);
   EXPECT_THAT(copies(), ElementsAre(copyIn(window(1, 1), kWindow)));
-  manager().copy(window(2, 1), in.data(), in.size(), &std::memmove);
+  memory().copy(window(2, 1), in.data(), in.size(), &std::memmove);
   EXPECT_THAT(copies(), ElementsAre(copyOut(window(2, 1), kWindow)));
   EXPECT_EQ(window(1, 1)[100], std::byte{0});
   EXPECT_EQ(window(2, 1)[44], std::byte{0});
@@ -346,13 +350,13 @@ TEST_F(Windows, ASmallCopyTakesAWindow) {
 
 TEST_F(Windows, FillsBesideThemLoseNeitherSide) {
   (void)*const_cast<volatile std::byte*>(window(1, 1));
-  manager().fill(window(1, 3), 5, 10, &std::memset);  // of what only the accelerator has
+  memory().fill(window(1, 3), 5, 10, &std::memset);  // of what only the accelerator has
   machine_->verify();
   EXPECT_EQ(window(1, 3)[9], std::byte{5});
   EXPECT_EQ(window(1, 3)[10], pattern(kBlock + 3 * kWindow + 10));
   bump(a_);
   window(4, 1)[0] = std::byte{1};
-  manager().fill(window(4, 3), 5, 10, &std::memset);
+  memory().fill(window(4, 3), 5, 10, &std::memset);
   machine_->verify();
   EXPECT_EQ(window(4, 1)[0], std::byte{1});
   EXPECT_EQ(window(4, 3)[9], std::byte{5});
@@ -363,7 +367,7 @@ TEST_F(Windows, FillsBesideThemLoseNeitherSide) {
 
 TEST_F(Windows, CopiesOnTheAcceleratorTakeWhatTheCpuWrote) {
   window(1, 1)[0] = std::byte{200};
-  manager().copy(a_ + 3 * kBlock, a_ + kBlock, kBlock, &std::memmove);
+  memory().copy(a_ + 3 * kBlock, a_ + kBlock, kBlock, &std::memmove);
   machine_->verify();
   EXPECT_EQ(a_[3 * kBlock + kWindow], std::byte{200});
   EXPECT_EQ(a_[3 * kBlock + kWindow + 1], pattern(kBlock + kWindow + 1));
@@ -375,13 +379,13 @@ TEST_F(Windows, CopiesOnTheAcceleratorTakeWhatTheCpuWrote) {
 TEST_F(Windows, AreFlushedAndCompletedEarlyWhenAskedFor) {
   window(1, 1)[0] = std::byte{200};
   (void)copies();
-  ASSERT_TRUE(manager().startFlush(a_, kBytes).ok());
+  ASSERT_TRUE(memory().startFlush(a_, kBytes).ok());
   EXPECT_THAT(copies(), ElementsAre(copyIn(window(1, 1), kWindow)));
   EXPECT_EQ(accessAt(window(1, 1)), os::Access::kRead);
   machine_->verify();
-  ASSERT_TRUE(manager().startFetch(window(1, 1), kWindow + 1).ok());
+  ASSERT_TRUE(memory().startFetch(window(1, 1), kWindow + 1).ok());
   fake().runAll();
-  while (manager().fetchNext() == EarlyStep::kMoved) {
+  while (objects().fetchNext() == EarlyStep::kMoved) {
   }
   machine_->verify();
   EXPECT_THAT(copies(), ElementsAre(copyOut(window(1, 0), kWindow),
@@ -396,7 +400,7 @@ TEST_F(Windows, SayWhereEachByteIsCurrent) {
   using coherence::Current;
   const auto prefix = [&](const std::byte* at) {
     const auto left = static_cast<std::size_t>(a_ + kBytes - at);
-    const coherence::Place place = manager().placeOf(at, left);
+    const coherence::Place place = memory().placeOf(at, left);
     return std::pair(place.current,
                      std::min(left, place.end - reinterpret_cast<std::uintptr_t>(at)));
   };
@@ -414,12 +418,12 @@ TEST_F(Windows, DeviceWorkOnTheRestOfTheirBlockFindsWhatTheCpuWrote) {
   const accel::NativeStream stream{1};
   for (const bool write : {false, true}) {
     const coherence::DeviceRange range{window(1, 3), 10, write};
-    ASSERT_TRUE(manager().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
+    ASSERT_TRUE(work().beginDeviceWork(stream, {&range, 1}).ok()) << lastErrorText();
     fake().submit(stream, [this] {
       EXPECT_EQ(fake().at(window(1, 1))[0], std::byte{55});
       fake().at(window(1, 3))[0] = std::byte{56};
     });
-    ASSERT_TRUE(manager().endDeviceWork(stream, true).ok()) << lastErrorText();
+    ASSERT_TRUE(work().endDeviceWork(stream, true).ok()) << lastErrorText();
     machine_->verify();
   }
   EXPECT_EQ(window(1, 3)[0], std::byte{56});
@@ -432,7 +436,7 @@ TEST_F(Windows, ACopyOfTheRestThatFailsLosesNothing) {
   for (const int nth : {1, 2}) {
     window(2, 1)[5] = static_cast<std::byte>(90 + nth);
     fake().failNext(Op::Kind::kCopyOut, nth, adsmErrorSystem);
-    EXPECT_FALSE(manager().hold(window(2, 1), kWindow + 1, HoldFor::kRead).ok());
+    EXPECT_FALSE(memory().hold(window(2, 1), kWindow + 1, HoldFor::kRead).ok());
     machine_->verify();
     EXPECT_EQ(window(2, 1)[5], static_cast<std::byte>(90 + nth));
     bump(a_ + nth);
@@ -459,11 +463,11 @@ TEST_F(Windows, AFlushThatFailsLosesNothing) {
 TEST_F(Windows, AreUsedByBulkOperationsAfterAFailureElsewhere) {
   window(2, 1)[0] = std::byte{1};
   os::failNext(os::Call::kProtect, 1, EACCES);
-  EXPECT_FALSE(manager().hold(window(6, 1), 1, HoldFor::kWrite).ok());
+  EXPECT_FALSE(memory().hold(window(6, 1), 1, HoldFor::kWrite).ok());
   const std::byte byte{7};
-  manager().copy(window(2, 1) + 1, &byte, 1, &std::memmove);
+  memory().copy(window(2, 1) + 1, &byte, 1, &std::memmove);
   std::byte back{};
-  manager().copy(&back, window(2, 1) + 1, 1, &std::memmove);
+  memory().copy(&back, window(2, 1) + 1, 1, &std::memmove);
   EXPECT_EQ(back, byte);
   machine_->verify();
 }
@@ -472,7 +476,7 @@ TEST_F(Windows, AnOpeningThatFailsInTheMiddleLeavesNothingOpen) {
   for (const HoldFor purpose : {HoldFor::kRead, HoldFor::kWrite, HoldFor::kOverwrite}) {
     const bool whole = purpose == HoldFor::kOverwrite;
     os::failNext(os::Call::kProtectLate, 1, EACCES);
-    EXPECT_FALSE(manager().hold(window(6, 0), whole ? kBlock : 1, purpose).ok());
+    EXPECT_FALSE(memory().hold(window(6, 0), whole ? kBlock : 1, purpose).ok());
     EXPECT_EQ(accessAt(window(6, 0)), os::Access::kNone);
     machine_->verify();
   }
@@ -483,7 +487,7 @@ TEST_F(Windows, AnOpeningThatFailsInTheMiddleLeavesNothingOpen) {
 // Where closing again fails, too.
 TEST_F(Windows, ACallClosesWhatAFailureHasLeftOpen) {
   os::failNext(os::Call::kProtect, 1, EACCES);
-  EXPECT_FALSE(manager().hold(window(6, 1), 1, HoldFor::kRead).ok());
+  EXPECT_FALSE(memory().hold(window(6, 1), 1, HoldFor::kRead).ok());
   ASSERT_EQ(::mprotect(window(6, 1), kWindow, PROT_READ), 0);
   bump(window(6, 1));
   EXPECT_EQ(accessAt(window(6, 1)), os::Access::kNone);
@@ -493,9 +497,9 @@ TEST_F(Windows, ACallClosesWhatAFailureHasLeftOpen) {
 
 TEST_F(Windows, ABulkFillClosesWhatAFailureHasLeftOpen) {
   os::failNext(os::Call::kProtect, 1, EACCES);
-  EXPECT_FALSE(manager().hold(window(6, 1), 1, HoldFor::kRead).ok());
+  EXPECT_FALSE(memory().hold(window(6, 1), 1, HoldFor::kRead).ok());
   ASSERT_EQ(::mprotect(window(6, 1), kWindow, PROT_READ), 0);
-  manager().fill(window(6, 0), 7, kBlock, &std::memset);
+  memory().fill(window(6, 0), 7, kBlock, &std::memset);
   EXPECT_EQ(accessAt(window(6, 1)), os::Access::kNone);
   EXPECT_EQ(window(6, 1)[0], std::byte{7});
   machine_->verify();
@@ -552,10 +556,10 @@ class ManyWindows : public Windows {
   // Opens blocks of another object, each between two that are closed, until one cannot be.
   bool openOthers() {
     for (std::size_t i = 0; i < kMany; ++i) {
-      if (!manager().hold(other_ + 2 * i * kSmallBlock, kSmallBlock, HoldFor::kRead).ok()) {
+      if (!memory().hold(other_ + 2 * i * kSmallBlock, kSmallBlock, HoldFor::kRead).ok()) {
         return false;
       }
-      manager().unhold(other_ + 2 * i * kSmallBlock, kSmallBlock);
+      memory().unhold(other_ + 2 * i * kSmallBlock, kSmallBlock);
     }
     return true;
   }
@@ -567,9 +571,9 @@ TEST_F(ManyWindows, AreOpenedAgainAfterTheirFlushHasFailed) {
   fake().failNext(Op::Kind::kCopyIn, 1, adsmErrorSystem);
   ASSERT_FALSE(openOthers());
   ASSERT_EQ(accessAt(a_), os::Access::kNone);
-  ASSERT_TRUE(manager().hold(a_, 1, HoldFor::kWrite).ok());
+  ASSERT_TRUE(memory().hold(a_, 1, HoldFor::kWrite).ok());
   EXPECT_EQ(accessAt(a_), os::Access::kReadWrite);
-  manager().unhold(a_, 1);
+  memory().unhold(a_, 1);
   machine_->verify();
 }
 
@@ -591,20 +595,20 @@ TEST_F(Windows, MakeRoomForAnotherObject) {
   MachineSetup setup = windows();
   setup.mappingLimit = 2000;
   start(setup);
-  std::vector<std::byte*> objects;
+  std::vector<std::byte*> allocated;
   for (int i = 0; i < 400; ++i) {
-    objects.push_back(static_cast<std::byte*>(*manager().allocate(2 * kBlock, kSameAddress)));
+    allocated.push_back(static_cast<std::byte*>(*objects().allocate(2 * kBlock, kSameAddress)));
   }
   machine_->call(read_, {a_});
-  for (std::byte* const object : objects) {
+  for (std::byte* const object : allocated) {
     *object = std::byte{1};
   }
   EXPECT_GE(opened(), 250u);
   for (int i = 0; i < 500; ++i) {
-    const auto made = manager().allocate(2 * kBlock, kSameAddress);
+    const auto made = objects().allocate(2 * kBlock, kSameAddress);
     ASSERT_TRUE(made.ok()) << i << ": " << lastErrorText();
   }
-  for (std::byte* const object : objects) {
+  for (std::byte* const object : allocated) {
     EXPECT_EQ(*object, std::byte{1});
   }
   machine_->verify();

@@ -18,8 +18,10 @@
 #include <thread>
 #include <vector>
 
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 namespace {
@@ -53,7 +55,7 @@ class ZeroCopies : public ::testing::TestWithParam<bool> {
   }
   void start(const MachineSetup& setup) {
     machine_.reset();
-    machine_ = std::make_unique<ManagerUnderTest>(setup);
+    machine_ = std::make_unique<Machine>(setup);
     bump_ = fake().kernel("bump", 1, [fake = &fake()](const LaunchShape&, void** args) {
       ++*fake->argument<std::uint8_t>(args, 0);
     });
@@ -108,7 +110,7 @@ class ZeroCopies : public ::testing::TestWithParam<bool> {
             static_cast<std::uintptr_t>(home)};
   }
 
-  std::unique_ptr<ManagerUnderTest> machine_;
+  std::unique_ptr<Machine> machine_;
   adsmKernel_t bump_ = nullptr;
   adsmKernel_t copy_ = nullptr;
   std::byte* object_ = nullptr;
@@ -159,7 +161,7 @@ TEST_P(ZeroCopies, AWriteWaitsForAKernelThatOnlyReads) {
   machine_->callUsing(copy_, {target, at_}, {{target, adsmWrite}, {object_, adsmRead}});
   byte() = 2;
   machine_->callUsing(copy_, {target + 1, at_}, {{target, adsmWrite}, {object_, adsmRead}});
-  machine_->manager().fill(at_, 3, 100, [](void* to, int value, std::size_t bytes) {
+  machine_->memory().fill(at_, 3, 100, [](void* to, int value, std::size_t bytes) {
     return std::memset(to, value, bytes);
   });
   machine_->sync();
@@ -173,8 +175,8 @@ TEST_P(ZeroCopies, AWaitForSomethingElseOpensNothing) {
   for (int i = 0; i < 10; ++i) {
     machine_->call(bump_, {at_});
     ++value_;
-    machine_->manager().beforeDeviceWait(std::nullopt);
-    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());  // the kernel has not run
+    machine_->work().beforeDeviceWait(std::nullopt);
+    ASSERT_TRUE(machine_->work().afterDeviceWait().ok());  // the kernel has not run
     ASSERT_EQ(accessAt(at_), os::Access::kNone) << i;
     ASSERT_EQ(byte(), value_);
     byte() = ++value_;
@@ -191,12 +193,12 @@ TEST_P(ZeroCopies, BulkMemoryAndOtherObjectsWorkWithIt) {
   machine_->call(bump_, {other + 1});
   machine_->call(bump_, {at_});
   ++value_;
-  machine_->manager().copy(other, object_, kBytes, moveBytes);
+  machine_->memory().copy(other, object_, kBytes, moveBytes);
   EXPECT_EQ(other[at_ - object_], std::byte{value_});
   EXPECT_EQ(other[1], patternAt(1));
   other[3] = std::byte{77};
   machine_->call(bump_, {other + 3});
-  machine_->manager().copy(object_, other, kBytes / 2, moveBytes);
+  machine_->memory().copy(object_, other, kBytes / 2, moveBytes);
   EXPECT_EQ(object_[3], std::byte{78});
   EXPECT_EQ(byte(), value_);
   machine_->verify();
@@ -237,8 +239,8 @@ TEST_P(ZeroCopies, ItEndsWhereKernelsAreSlow) {
   for (int i = 0; i < 20 && ended() == before; ++i) {
     machine_->call(bump_, {at_});
     // Not the end of the round: the kernel has not run.
-    machine_->manager().beforeDeviceWait(std::nullopt);
-    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());
+    machine_->work().beforeDeviceWait(std::nullopt);
+    ASSERT_TRUE(machine_->work().afterDeviceWait().ok());
     machine_->sync();
     ASSERT_EQ(byte(), ++value_);
     byte() = ++value_;
@@ -479,9 +481,9 @@ TEST_P(AwaitedCalls, AWaitForWhatCameAfterItWaits) {
       machine_->callUsing(bump_, {other}, {{other, adsmReadWrite}});
     } else {
       const coherence::DeviceRange range{other, 1, true};
-      ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+      ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&range, 1}).ok());
       fake().submit(kStream, [&] { ++*fake().at(reinterpret_cast<std::uint8_t*>(other)); });
-      ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+      ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
     }
     machine_->sync();
     ASSERT_EQ(fake().pending(), 0u) << i;
@@ -538,16 +540,16 @@ TEST_P(AwaitedCalls, WorkOnStreamsWaitsLikewise) {
   ASSERT_NO_FATAL_FAILURE(beginToWait());
   const auto work = [&] {
     const coherence::DeviceRange everything{nullptr, 0, true};
-    ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&everything, 1}).ok());
+    ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&everything, 1}).ok());
     fake().submit(kStream, [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at_)); });
-    ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
     ++value_;
   };
   const std::uint64_t before = awaited();
   for (int i = 0; i < 4; ++i) {
     ASSERT_NO_FATAL_FAILURE(work());
-    machine_->manager().beforeDeviceWait(kStream);
-    ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());
+    machine_->work().beforeDeviceWait(kStream);
+    ASSERT_TRUE(machine_->work().afterDeviceWait().ok());
     ASSERT_EQ(byte(), value_);
     byte() = ++value_;
     machine_->verify();
@@ -567,9 +569,9 @@ TEST_P(AwaitedCalls, WorkThatNamesItCloses) {
   constexpr accel::NativeStream kStream{3};
   ASSERT_NO_FATAL_FAILURE(beginToWait());
   const coherence::DeviceRange range{at_, 1, true};
-  ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+  ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&range, 1}).ok());
   fake().submit(kStream, [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at_)); });
-  ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+  ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
   EXPECT_EQ(byte(), ++value_);
 }
@@ -628,10 +630,10 @@ class ManyObjects : public ZeroCopies {
     if (managed_) {
       (void)machine_->launch(
           kStream, [=, fake = &fake()] { ++*fake->at(reinterpret_cast<std::uint8_t*>(bumped)); });
-      const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
+      const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(std::nullopt);
       now_ += 10 * objects_.size();
       fake().runAll();
-      ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+      ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
     } else {
       machine_->call(bump_, {bumped});
       now_ += 10 * objects_.size();
@@ -723,9 +725,9 @@ class ManagedProgram : public ZeroCopies {
                            [at, this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at)); });
   }
   void wait() {
-    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(std::nullopt);
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(std::nullopt);
     fake().runAll();
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
   }
   void managedRound() {
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
@@ -748,11 +750,11 @@ class ManagedProgram : public ZeroCopies {
   // used at once; a kernel is under way.
   void closeAndCome() {
     const coherence::DeviceRange everything{nullptr, 0, true};
-    ASSERT_TRUE(machine_->manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
-    ASSERT_TRUE(machine_->manager().endDeviceWork(accel::kForeignStream, true).ok());
-    machine_->manager().hostFunctionQueued();
+    ASSERT_TRUE(machine_->work().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+    ASSERT_TRUE(machine_->work().endDeviceWork(accel::kForeignStream, true).ok());
+    machine_->work().hostFunctionQueued();
     ASSERT_EQ(byte(), value_);
-    machine_->manager().hostFunctionEnded();
+    machine_->work().hostFunctionEnded();
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
     ++value_;
   }
@@ -765,7 +767,7 @@ class ManagedProgram : public ZeroCopies {
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     EXPECT_FALSE(submitted);
-    machine_->manager().unhold(at_, 1);
+    machine_->memory().unhold(at_, 1);
     launcher.join();
     ASSERT_NO_FATAL_FAILURE(wait());
     EXPECT_EQ(byte(), ++value_);
@@ -801,28 +803,28 @@ TEST_P(ManagedProgram, WhatTheLibraryCopiesForItIsInOrder) {
   ASSERT_NO_FATAL_FAILURE(open());
   std::uint8_t seen = 0;
   ASSERT_NO_FATAL_FAILURE(kernel(at_));
-  machine_->manager().copy(&seen, at_, 1, &std::memmove);
+  machine_->memory().copy(&seen, at_, 1, &std::memmove);
   EXPECT_EQ(seen, ++value_);
   ASSERT_NO_FATAL_FAILURE(wait());
   ASSERT_NO_FATAL_FAILURE(openAgain());
 
   ASSERT_NO_FATAL_FAILURE(kernel(at_));
-  machine_->manager().fill(at_, 7, 1, &std::memset);
+  machine_->memory().fill(at_, 7, 1, &std::memset);
   ASSERT_NO_FATAL_FAILURE(wait());
   EXPECT_EQ(byte(), value_ = 7);
   ASSERT_NO_FATAL_FAILURE(openAgain());
 
   ASSERT_NO_FATAL_FAILURE(kernel(at_));
-  ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
+  ASSERT_TRUE(machine_->memory().hold(at_, 1, coherence::HoldFor::kRead).ok());
   EXPECT_EQ(byte(), ++value_);
-  machine_->manager().unhold(at_, 1);
+  machine_->memory().unhold(at_, 1);
   machine_->verify();
   expectPattern();
 }
 
 TEST_P(ManagedProgram, WhatAKernelMayStillWriteIsNotTheCpus) {
   using coherence::Current;
-  coherence::Port& before = coherence::open(machine_->manager());
+  const coherence::Ports& before = coherence::open(machine_->objects().ports());
   const auto place = [&] {
     Current current{};
     EXPECT_EQ(coherence::currentPrefix(at_, 1, &current), 1u);
@@ -839,7 +841,7 @@ TEST_P(ManagedProgram, WhatAKernelMayStillWriteIsNotTheCpus) {
 
 TEST_P(ManagedProgram, AKernelWaitsForWhatIsHeld) {
   ASSERT_NO_FATAL_FAILURE(open());
-  ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
+  ASSERT_TRUE(machine_->memory().hold(at_, 1, coherence::HoldFor::kRead).ok());
   expectKernelWaitsForHold();
 }
 
@@ -847,7 +849,7 @@ TEST_P(ManagedProgram, WhatIsHeldDoesNotStayOpenAtAWait) {
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(closeAndCome());
   fake().runAll();
-  ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
+  ASSERT_TRUE(machine_->memory().hold(at_, 1, coherence::HoldFor::kRead).ok());
   ASSERT_NO_FATAL_FAILURE(wait());
   expectKernelWaitsForHold();
 }
@@ -855,8 +857,8 @@ TEST_P(ManagedProgram, WhatIsHeldDoesNotStayOpenAtAWait) {
 TEST_P(ManagedProgram, AWaitForSomethingElseOpensNothing) {
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(closeAndCome());
-  machine_->manager().beforeDeviceWait(std::nullopt);
-  ASSERT_TRUE(machine_->manager().afterDeviceWait().ok());  // the kernel has not run
+  machine_->work().beforeDeviceWait(std::nullopt);
+  ASSERT_TRUE(machine_->work().afterDeviceWait().ok());  // the kernel has not run
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
   ASSERT_NO_FATAL_FAILURE(wait());
   EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
@@ -866,22 +868,22 @@ TEST_P(ManagedProgram, AWaitForSomethingElseOpensNothing) {
 TEST_P(ManagedProgram, WorkOfUnknownStreamsAndTheLibrarysOwnCloseIt) {
   ASSERT_NO_FATAL_FAILURE(open());
   const coherence::DeviceRange everything{nullptr, 0, true};
-  ASSERT_TRUE(machine_->manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+  ASSERT_TRUE(machine_->work().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
-  ASSERT_TRUE(machine_->manager().endDeviceWork(accel::kForeignStream, true).ok());
+  ASSERT_TRUE(machine_->work().endDeviceWork(accel::kForeignStream, true).ok());
   EXPECT_EQ(byte(), value_);
   ASSERT_NO_FATAL_FAILURE(openAgain());
   const coherence::DeviceRange range{at_, 1, true};
-  ASSERT_TRUE(machine_->manager().beginOwnWork({&range, 1}).ok());
+  ASSERT_TRUE(machine_->work().beginOwnWork({&range, 1}).ok());
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
-  ASSERT_TRUE(machine_->manager().endOwnWork({&range, 1}, accel::Ticket{}).ok());
+  ASSERT_TRUE(machine_->work().endOwnWork({&range, 1}, accel::Ticket{}).ok());
   EXPECT_EQ(byte(), value_);
   machine_->verify();
 }
 
 TEST_P(ManagedProgram, WhatIsFlushedEarlyIsClosedByTheNextKernel) {
   ASSERT_NO_FATAL_FAILURE(open());
-  ASSERT_TRUE(machine_->manager().startFlush(object_, kBytes).ok());
+  ASSERT_TRUE(machine_->memory().startFlush(object_, kBytes).ok());
   machine_->verify();
   ASSERT_NO_FATAL_FAILURE(kernel(at_));
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
@@ -991,9 +993,9 @@ TEST_P(ManagedProgram, ItEndsWhereTheProgramCopiesInPlaceOfLooking) {
   const std::uint64_t before = ended();
   const auto copy = [&](bool write) {
     const coherence::DeviceRange range{at_, 1, write};
-    ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+    ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&range, 1}).ok());
     fake().submit(kStream, [] {});
-    ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+    ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
   };
   int rounds = 0;
   for (; rounds < 400 && ended() == before; ++rounds) {
@@ -1044,10 +1046,10 @@ class BusyStreams : public ManagedProgram {
   void busyRound() {
     (void)machine_->launch(kOther, [] {});
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
-    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(kStream);
     fake().runAll();
     (void)machine_->launch(kOther, [] {});
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
     ASSERT_EQ(byte(), ++value_);
     byte() = ++value_;
   }
@@ -1087,11 +1089,11 @@ TEST_P(ManagedProgram, WhatIsHeldMovesLater) {
   const std::uint64_t before = moved();
   for (int i = 0; i < 100; ++i) {
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
-    const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(kStream);
     fake().runAll();
-    ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
-    machine_->manager().unhold(at_, 1);
+    ASSERT_TRUE(machine_->memory().hold(at_, 1, coherence::HoldFor::kRead).ok());
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
+    machine_->memory().unhold(at_, 1);
     ASSERT_EQ(byte(), ++value_);
     byte() = ++value_;
   }
@@ -1139,11 +1141,11 @@ TEST_P(BusyStreams, TheObjectsOfThreadsWithAStreamEachGetOneCopy) {
           ++*fake().at(reinterpret_cast<std::uint32_t*>(at));
           ran = round;
         });
-        const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(stream);
+        const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(stream);
         while (ran != round) {
           std::this_thread::yield();
         }
-        EXPECT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+        EXPECT_TRUE(machine_->work().afterDeviceWait(wait).ok());
         ASSERT_EQ(*word, 2 * round + 1);
       }
     });
@@ -1224,11 +1226,11 @@ TEST_P(BusyStreams, AThreadThatNeverWaitsIsWaitedForByOthers) {
 TEST_P(BusyStreams, WhatHasBeenLookedAtIsOpenAgain) {
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(closeAndCome());
-  const coherence::DeviceWait wait = machine_->manager().beforeDeviceWait(kStream);
+  const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(kStream);
   fake().runAll();
   (void)machine_->launch(kOther, [] {});
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
-  ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+  ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
   EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
   EXPECT_EQ(byte(), value_);
   machine_->verify();
@@ -1237,8 +1239,8 @@ TEST_P(BusyStreams, WhatHasBeenLookedAtIsOpenAgain) {
 TEST_P(BusyStreams, AWaitForTheOtherStreamOpensItToo) {
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(closeAndCome());
-  const coherence::DeviceWait forOther = machine_->manager().beforeDeviceWait(kOther);
-  ASSERT_TRUE(machine_->manager().afterDeviceWait(forOther).ok());
+  const coherence::DeviceWait forOther = machine_->work().beforeDeviceWait(kOther);
+  ASSERT_TRUE(machine_->work().afterDeviceWait(forOther).ok());
   EXPECT_EQ(accessAt(at_), os::Access::kReadWrite) << "as for a program for managed memory";
   ASSERT_NO_FATAL_FAILURE(wait());
   EXPECT_EQ(byte(), value_);
@@ -1264,12 +1266,12 @@ TEST_P(ManagedProgram, AnAccessOpensItBesideKernels) {
 TEST_P(ManagedProgram, AnAccessWaitsForWorkThatNamesIt) {
   ASSERT_NO_FATAL_FAILURE(open());
   const coherence::DeviceRange everything{nullptr, 0, true};
-  ASSERT_TRUE(machine_->manager().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
-  ASSERT_TRUE(machine_->manager().endDeviceWork(accel::kForeignStream, true).ok());
+  ASSERT_TRUE(machine_->work().beginDeviceWork(accel::kForeignStream, {&everything, 1}).ok());
+  ASSERT_TRUE(machine_->work().endDeviceWork(accel::kForeignStream, true).ok());
   const coherence::DeviceRange range{at_, 1, true};
-  ASSERT_TRUE(machine_->manager().beginDeviceWork(kStream, {&range, 1}).ok());
+  ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&range, 1}).ok());
   fake().submit(kStream, [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(at_)); });
-  ASSERT_TRUE(machine_->manager().endDeviceWork(kStream, true).ok());
+  ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
   EXPECT_EQ(byte(), ++value_);
   ASSERT_NO_FATAL_FAILURE(openAgain());
 }
@@ -1279,7 +1281,7 @@ TEST_P(ManagedProgram, AnAccessDoesNotOpenWhatIsOrdered) {
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(closeAndCome());
   coherence::Loan loan{};
-  EXPECT_FALSE(machine_->manager().lend(at_, 1, &loan));
+  EXPECT_FALSE(machine_->memory().lend(at_, 1, &loan));
   EXPECT_EQ(byte(), value_) << "as for a program whose accesses wait";
   ASSERT_NO_FATAL_FAILURE(openAgain());
 }
@@ -1289,13 +1291,13 @@ TEST_P(BusyStreams, AWaitForTheOtherStreamDoesNotOpenWhatIsOrdered) {
   ASSERT_NO_FATAL_FAILURE(open());
   ASSERT_NO_FATAL_FAILURE(closeAndCome());
   coherence::Loan loan{};
-  EXPECT_FALSE(machine_->manager().lend(at_, 1, &loan));  // which waits for nothing
-  const coherence::DeviceWait forOther = machine_->manager().beforeDeviceWait(kOther);
-  ASSERT_TRUE(machine_->manager().afterDeviceWait(forOther).ok());
+  EXPECT_FALSE(machine_->memory().lend(at_, 1, &loan));  // which waits for nothing
+  const coherence::DeviceWait forOther = machine_->work().beforeDeviceWait(kOther);
+  ASSERT_TRUE(machine_->work().afterDeviceWait(forOther).ok());
   EXPECT_EQ(accessAt(at_), os::Access::kNone);
-  ASSERT_TRUE(machine_->manager().hold(at_, 1, coherence::HoldFor::kRead).ok());
+  ASSERT_TRUE(machine_->memory().hold(at_, 1, coherence::HoldFor::kRead).ok());
   EXPECT_EQ(byte(), value_);
-  machine_->manager().unhold(at_, 1);
+  machine_->memory().unhold(at_, 1);
   ASSERT_NO_FATAL_FAILURE(openAgain());
 }
 
@@ -1305,8 +1307,8 @@ TEST_P(ManagedProgram, AWaitForAnIdleStreamIsNoRound) {
   const std::uint64_t before = moved();
   for (int i = 0; i < 100; ++i) {
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
-    const coherence::DeviceWait idle = machine_->manager().beforeDeviceWait(kIdle);
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(idle).ok());
+    const coherence::DeviceWait idle = machine_->work().beforeDeviceWait(kIdle);
+    ASSERT_TRUE(machine_->work().afterDeviceWait(idle).ok());
     fake().runAll();
     ASSERT_EQ(byte(), ++value_);
     byte() = ++value_;
@@ -1320,9 +1322,9 @@ TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
     const bool asks = i % 2 == 0;
     const coherence::DeviceWait wait =
-        machine_->manager().beforeDeviceWait(accel::kForeignStream, asks);
+        machine_->work().beforeDeviceWait(accel::kForeignStream, asks);
     fake().runAll();
-    ASSERT_TRUE(machine_->manager().afterDeviceWait(wait).ok());
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
     ASSERT_EQ(byte(), ++value_);
     byte() = ++value_;
     machine_->verify();
@@ -1364,7 +1366,7 @@ TEST_P(ManagedProgram, ItMovesBackBeforeItIsFreed) {
 
 TEST_P(AwaitedCalls, AnObjectThatThreadsHoldIsWaitedFor) {
   ASSERT_NO_FATAL_FAILURE(beginToWait());
-  ASSERT_TRUE(machine_->manager().hold(at_, 1, false).ok());
+  ASSERT_TRUE(machine_->memory().hold(at_, 1, false).ok());
   std::atomic<bool> called{false};
   std::thread caller([&] {
     machine_->call(bump_, {at_});
@@ -1373,7 +1375,7 @@ TEST_P(AwaitedCalls, AnObjectThatThreadsHoldIsWaitedFor) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(called);
   EXPECT_EQ(byte(), value_);
-  machine_->manager().unhold(at_, 1);
+  machine_->memory().unhold(at_, 1);
   caller.join();
   EXPECT_EQ(byte(), ++value_);
 }
@@ -1449,7 +1451,7 @@ TEST_P(AwaitedCalls, AKernelThatFailsIsToldOfByTheWait) {
   ASSERT_NO_FATAL_FAILURE(beginToWait());
   fake().crashKernel(1);
   EXPECT_TRUE(machine_->tryCall(bump_, {at_}).ok());
-  EXPECT_EQ(machine_->manager().sync().code(), adsmErrorKernel);
+  EXPECT_EQ(machine_->objects().sync().code(), adsmErrorKernel);
 }
 
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManagedProgram, ::testing::Bool(),

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "tests/cuda/application_test.h"
 #include "tests/cuda/fake_program.h"
@@ -418,7 +418,7 @@ TEST_F(OtherCudaCalls, AWaitInAnotherContextIsNoneForWhatWasLaunched) {
 TEST_F(OtherCudaCalls, NorDoesItMakeTheContextOneThatUsesObjects) {
   const AnotherContext other;
   other.waits();
-  EXPECT_FALSE(coherence::port().knowsOtherContexts());
+  EXPECT_FALSE(coherence::work().knowsOtherContexts());
 }
 
 // Its number means another stream in each thread, so only its own thread could mark it.

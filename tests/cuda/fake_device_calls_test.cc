@@ -19,6 +19,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
+#include "gmac/coherence/device_memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
 #include "tests/cuda/fake_program.h"
@@ -139,7 +140,7 @@ class DeviceCalls : public ::testing::Test {
   }
   static void expectSynced() { EXPECT_EQ(adsmSync(), adsmSuccess) << adsmLastErrorString(); }
   static void verify() {
-    EXPECT_TRUE((*Runtime::get())->manager().verify().ok()) << adsmLastErrorString();
+    EXPECT_TRUE((*Runtime::get())->memory().verify().ok()) << adsmLastErrorString();
   }
 
   adsmKernel_t increment_ = nullptr;
@@ -658,7 +659,7 @@ class StripedCalls : public FullDevices {
     return adsmCallOn(on, increment_, {1, 1, 1}, {1, 1, 1}, 0, args, &use, 1);
   }
   // (Memory of freed objects. There are no others.)
-  static void giveBackKept() { (void)(*Runtime::get())->manager().makeRoom(); }
+  static void giveBackKept() { (void)(*Runtime::get())->memory().deviceMemory().makeRoom(); }
   static std::vector<int> homesOf(const std::uint32_t* words) {
     std::vector<int> homes;
     for (std::size_t i = 0; i < kCount; i += kPageWords) homes.push_back(homeOf(words + i));

@@ -63,7 +63,7 @@ class BesideOthers : public ApplicationTest {
     return adsmCallOn(device, kernel, {4, 1, 1}, {1, 1, 1}, 0, args, &use, 1);
   }
   adsmError_t call(int device, std::uint32_t* data) { return call(device, data, kernel_); }
-  static accel::Devices& devices() { return *(*Runtime::get())->manager().accelerator().devices(); }
+  static accel::Devices& devices() { return *(*Runtime::get())->memory().accelerator().devices(); }
   static std::size_t homeOf(const void* object) {
     return devices().homeOf(accel::DeviceAddress{reinterpret_cast<std::uintptr_t>(object)});
   }
@@ -71,7 +71,7 @@ class BesideOthers : public ApplicationTest {
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], i + added) << i;
   }
   static void verify() {
-    EXPECT_TRUE((*Runtime::get())->manager().verify().ok()) << adsmLastErrorString();
+    EXPECT_TRUE((*Runtime::get())->memory().verify().ok()) << adsmLastErrorString();
   }
 
   adsmKernel_t kernel_ = nullptr;

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "interpose/cuda/hooks.h"
 #include "tests/cuda/fake_program.h"

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "gmac/api/adsm.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "interpose/cuda/program_memory.h"
 #include "tests/cuda/fake_program.h"

@@ -22,7 +22,9 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "interpose/cuda/hooks.h"
 #include "interpose/cuda/managed_objects.h"
@@ -485,7 +487,7 @@ TEST_F(ManagedPrograms, WhatNoDeviceHoldsStaysTheDrivers) {
   ASSERT_NE(pool, nullptr);
   EXPECT_EQ(fake_cuda::calls("cuMemAllocManaged"), made + 1);
   EXPECT_EQ(stats().driverAllocations.value(), told + 1);
-  EXPECT_FALSE(coherence::port().touchesShared(pool, kTooLarge));
+  EXPECT_FALSE(coherence::memory().touchesShared(pool, kTooLarge));
   // It stands beside shared objects.
   pool[kTooLarge / sizeof *pool - 1] = 7;
   launch(stream_, data_);
@@ -527,7 +529,7 @@ TEST_F(ManagedProgramsOnOlderDevices, WhatNoDeviceHoldsIsAnObject) {
   std::uint32_t* const object = allocate(kTooLarge);
   ASSERT_NE(object, nullptr);
   EXPECT_EQ(stats().driverAllocations.value(), told);
-  EXPECT_TRUE(coherence::port().touchesShared(object, kTooLarge));
+  EXPECT_TRUE(coherence::memory().touchesShared(object, kTooLarge));
   EXPECT_EQ(DRIVER(cuMemFree)(number(object)), CUDA_SUCCESS);
 }
 
@@ -1131,11 +1133,11 @@ TEST_F(ManagedPrograms, KeptMemoryIsUsedAgainAndReadsAsZero) {
 TEST_F(ManagedPrograms, KeptMemoryIsGivenBackBeforeAnAllocationOfTheProgramsFails) {
   CUdeviceptr plain = 0;
   EXPECT_EQ(DRIVER(cuMemFree)(number(data_)), CUDA_SUCCESS);
-  EXPECT_GE(coherence::port().keptBytes(), kBytes);
+  EXPECT_GE(coherence::deviceMemory().keptBytes(), kBytes);
   const std::size_t freed = fake_cuda::calls("cuMemRelease");
   fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
   EXPECT_EQ(DRIVER(cuMemAlloc)(&plain, kBytes), CUDA_SUCCESS);
-  EXPECT_EQ(coherence::port().keptBytes(), 0U);
+  EXPECT_EQ(coherence::deviceMemory().keptBytes(), 0U);
   EXPECT_GT(fake_cuda::calls("cuMemRelease"), freed);
   // With nothing kept it fails as ever.
   fake_cuda::failNext("cuMemAlloc_v2", CUDA_ERROR_OUT_OF_MEMORY);
@@ -1335,17 +1337,17 @@ TEST(ManagedProgramsOfTheirOwn, DISABLED_DestroyTheirContext) {
   ASSERT_EQ(DRIVER(cuCtxCreate)(&own, nullptr, 0, 0), CUDA_SUCCESS);
   CUdeviceptr address = 0;
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
-  EXPECT_EQ(coherence::port().nativeContext(), reinterpret_cast<std::uintptr_t>(own));
+  EXPECT_EQ(coherence::work().nativeContext(), reinterpret_cast<std::uintptr_t>(own));
   ASSERT_EQ(DRIVER(cuCtxDestroy)(own), CUDA_SUCCESS);
   EXPECT_EQ(fake_cuda::calls("cuCtxDestroy_v2"), 1U);
   EXPECT_EQ(adsmSafe(reinterpret_cast<void*>(address)), nullptr);
-  EXPECT_EQ(coherence::port().nativeContext(), 0U);
+  EXPECT_EQ(coherence::work().nativeContext(), 0U);
   CUcontext primary = nullptr;
   ASSERT_EQ(DRIVER(cuDevicePrimaryCtxRetain)(&primary, 0), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuCtxPushCurrent)(primary), CUDA_SUCCESS);
   ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS)
       << adsmLastErrorString();
-  EXPECT_EQ(coherence::port().nativeContext(), reinterpret_cast<std::uintptr_t>(primary));
+  EXPECT_EQ(coherence::work().nativeContext(), reinterpret_cast<std::uintptr_t>(primary));
   *reinterpret_cast<int*>(address) = 1;
 }
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac::coherence {
 namespace {
@@ -19,9 +19,9 @@ namespace {
 constexpr std::size_t kHalf = std::size_t{256} << 10;
 
 // An object, each half of it current at one place, that counts how often it is asked.
-class Object final : public Port {
+class Object final : public MemoryPort {
  public:
-  Object() : memory_(2 * kHalf, kOld), before_(open(*this)) {
+  Object() : memory_(2 * kHalf, kOld), before_(open(ports_)) {
     shared_ranges::add(address(), address() + 2 * kHalf);
   }
   ~Object() {
@@ -49,7 +49,8 @@ class Object final : public Port {
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(memory_.data()); }
   std::vector<std::byte> memory_;
   Current first_{};
-  Port& before_;
+  const Ports ports_{*this, work(), deviceMemory()};
+  const Ports& before_;
 };
 
 class CpuBytes : public ::testing::Test {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac::datatype {
 namespace {
@@ -21,10 +21,10 @@ using coherence::Current;
 constexpr std::size_t kBlock = 1024;
 
 // Memory in blocks, each current at one place.
-class Blocks final : public coherence::Port {
+class Blocks final : public coherence::MemoryPort {
  public:
   explicit Blocks(std::vector<Current> blocks)
-      : blocks_(std::move(blocks)), memory_(blocks_.size() * kBlock), before_(open(*this)) {}
+      : blocks_(std::move(blocks)), memory_(blocks_.size() * kBlock), before_(open(ports_)) {}
   ~Blocks() { coherence::open(before_); }
 
   const std::byte* memory() const { return memory_.data(); }
@@ -38,7 +38,8 @@ class Blocks final : public coherence::Port {
  private:
   const std::vector<Current> blocks_;
   const std::vector<std::byte> memory_;
-  coherence::Port& before_;
+  const coherence::Ports ports_{*this, coherence::work(), coherence::deviceMemory()};
+  const coherence::Ports& before_;
 };
 
 // The place and bytes of each portion of a pack of all the blocks.

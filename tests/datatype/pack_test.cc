@@ -20,7 +20,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/protocols/protocol.h"
 #include "gmac/session/runtime.h"
@@ -101,7 +101,7 @@ class Pack : public ::testing::Test {
   }
   void TearDown() override {
     EXPECT_EQ(adsmFree(grid_), adsmSuccess);
-    EXPECT_TRUE(Runtime::started()->manager().verify().ok()) << adsmLastErrorString();
+    EXPECT_TRUE(Runtime::started()->memory().verify().ok()) << adsmLastErrorString();
   }
 
   void writeByKernel(std::uint64_t key) { kernel_.call(grid_, kGridBytes, key); }
@@ -109,7 +109,7 @@ class Pack : public ::testing::Test {
   // Blocks that are not where `where` says.
   std::size_t bytesNot(Current where) { return testing::bytesNot(grid_, kGridBytes, where); }
 
-  static std::string_view protocol() { return Runtime::started()->manager().protocol().name(); }
+  static std::string_view protocol() { return Runtime::started()->memory().protocol().name(); }
 
   double* grid_ = nullptr;
   testing::TransformKernel kernel_;
@@ -177,7 +177,7 @@ TEST_F(Pack, AFaceIsUnpackedIntoTheAcceleratorsCopy) {
 
 TEST_F(PackFetchingOnDemand, AnUnpackLeavesOtherBlocksAsTheyAre) {
   std::memset(grid_, 0, kGridBytes);
-  const std::size_t block = Runtime::started()->manager().options().blockBytes;
+  const std::size_t block = Runtime::started()->memory().options().blockBytes;
   writeByKernel(1);
   ASSERT_EQ(adsmSync(), adsmSuccess);
   for (std::size_t at = 0; at < kGridBytes; at += sizeof(double) * 512) {
@@ -212,7 +212,7 @@ TEST_F(Pack, ManyPiecesInARowAreMovedByTheCpuOnceItHasTheirBlock) {
       ASSERT_TRUE(!packs || same(piece, elementAt(i, 5))) << i;
     }
     const Bus after;
-    const std::size_t block = Runtime::started()->manager().options().blockBytes;
+    const std::size_t block = Runtime::started()->memory().options().blockBytes;
     EXPECT_LE(after.out - before.out, protocol() == "rolling" ? 2 * block : kGridBytes);
     EXPECT_EQ(after.faults - before.faults, 0);
   };

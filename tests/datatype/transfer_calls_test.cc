@@ -19,7 +19,7 @@
 
 #include "gmac/api/adsm.h"
 #include "gmac/api/adsm_datatype.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/session/runtime.h"
 #include "tests/exchange/random_layout.h"
@@ -113,7 +113,7 @@ class Transfers : public ::testing::Test {
   void TearDown() override {
     EXPECT_EQ(adsmFree(target_.data), adsmSuccess);
     EXPECT_EQ(adsmFree(source_.data), adsmSuccess);
-    EXPECT_TRUE(Runtime::started()->manager().verify().ok()) << adsmLastErrorString();
+    EXPECT_TRUE(Runtime::started()->memory().verify().ok()) << adsmLastErrorString();
   }
 
   void writeByCpu(Memory& memory, std::uint64_t key) {

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "gmac/os/mappings.h"
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 #include "tests/support/own_mappings.h"
 
 namespace gmac::os {

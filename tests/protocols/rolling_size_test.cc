@@ -16,7 +16,7 @@
 namespace gmac {
 namespace {
 
-// A program's blocks under a protocol, and what the manager does with them, less the copies.
+// A program's blocks under a protocol, and what the runtime does with them, less the copies.
 class Program {
  public:
   explicit Program(std::size_t blocks, std::size_t objects = 1, const RollingOptions& options = {})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fake accelerator in this process that records its operations, so that the manager can be tested
+// A fake accelerator in this process that records its operations, so that coherence can be tested
 // without a device.
 #ifndef GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_
 #define GMAC_TESTS_SUPPORT_FAKE_ACCELERATOR_H_

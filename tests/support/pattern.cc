@@ -13,7 +13,7 @@ void fillWithPattern(std::byte* object, std::size_t bytes) {
   }
 }
 
-void expectPattern(ManagerUnderTest& machine, const std::byte* object, std::size_t bytes,
+void expectPattern(Machine& machine, const std::byte* object, std::size_t bytes,
                    const std::vector<std::pair<std::size_t, std::byte>>& changed) {
   std::vector<std::byte> expected(bytes);
   fillWithPattern(expected.data(), bytes);

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 namespace gmac::testing {
 
@@ -16,7 +16,7 @@ inline std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 7 + 
 void fillWithPattern(std::byte* object, std::size_t bytes);
 // Expects that a kernel, and the CPU after it, find the pattern in an object, but for these bytes:
 // pairs of place and value, of which a later one counts.
-void expectPattern(ManagerUnderTest& machine, const std::byte* object, std::size_t bytes,
+void expectPattern(Machine& machine, const std::byte* object, std::size_t bytes,
                    const std::vector<std::pair<std::size_t, std::byte>>& changed);
 
 }  // namespace gmac::testing

@@ -9,8 +9,8 @@
 #include "gmac/accel/accelerator.h"
 #include "gmac/coherence/cpu_access.h"
 #include "gmac/coherence/lock.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/object.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/residency.h"
 #include "gmac/coherence/waits.h"
 

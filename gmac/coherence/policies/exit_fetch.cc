@@ -3,7 +3,7 @@
 
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac {
 

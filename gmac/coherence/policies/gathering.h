@@ -27,7 +27,7 @@
 #include "gmac/coherence/policies/gathering_policy.h"
 #include "gmac/coherence/policies/spilling.h"
 #include "gmac/coherence/policies/strays.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 
 namespace gmac {
 

@@ -32,7 +32,7 @@
 
 namespace gmac {
 
-// See Port::prefersCpu(). Thread-safe; allocates nothing; changes no block.
+// See MemoryPort::prefersCpu(). Thread-safe; allocates nothing; changes no block.
 class MovedPieces {
  public:
   // A block is not opened before pieces that cost so many alone.

@@ -7,7 +7,7 @@
 #include "gmac/accel/commands.h"
 #include "gmac/base/thread_number.h"
 #include "gmac/coherence/ledger.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
 

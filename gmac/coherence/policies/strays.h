@@ -28,7 +28,7 @@
 #include "gmac/coherence/policies/device_groups.h"
 #include "gmac/coherence/policies/gathering_policy.h"
 #include "gmac/coherence/policies/spilling.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 
 namespace gmac {
 

@@ -24,10 +24,10 @@
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/options.h"
 #include "gmac/coherence/policies/hot_pages.h"
-#include "gmac/coherence/port.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/waiting_threads.h"
 #include "gmac/coherence/waits.h"
+#include "gmac/coherence/work_port.h"
 
 namespace gmac {
 

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 
 namespace gmac::datatype {
 

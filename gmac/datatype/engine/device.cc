@@ -5,7 +5,7 @@
 
 #include "gmac/accel/devices.h"
 #include "gmac/base/round_up.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/device_memory_port.h"
 
 namespace gmac::datatype {
 namespace {
@@ -71,7 +71,7 @@ Result<std::uint64_t> Device::allocate(std::size_t bytes) {
   auto memory = allocateHere(whole);
   while (memory.status().code() == adsmErrorAcceleratorMemory) {
     const std::string full = lastErrorText();
-    if (!coherence::port().makeRoomForOwnWork()) {
+    if (!coherence::deviceMemory().makeRoomForOwnWork()) {
       recordError(adsmErrorAcceleratorMemory, full);
       break;
     }

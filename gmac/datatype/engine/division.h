@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/datatype/layout/layout.h"
 
 namespace gmac::datatype {

@@ -9,7 +9,8 @@
 
 #include "gmac/base/cores.h"
 #include "gmac/base/log.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/datatype/cpu/cpu_engine.h"
 #include "gmac/datatype/cpu/streaming_copy.h"
 #include "gmac/datatype/engine/device_constants.h"
@@ -111,8 +112,8 @@ class Engine::Run {
       return false;
     }
     const Bounds bounds = layout_.boundsOf(portion.offset, portion.bytes);
-    return coherence::port().prefersCpu(op_.strided + bounds.first,
-                                        static_cast<std::size_t>(bounds.last - bounds.first));
+    return coherence::memory().prefersCpu(op_.strided + bounds.first,
+                                          static_cast<std::size_t>(bounds.last - bounds.first));
   }
 
   // ---- The CPU's part
@@ -329,7 +330,7 @@ Result<Engine*> Engine::get() {
   if (Engine* made = current(); made != nullptr) {
     return made;
   }
-  auto accelerator = coherence::port().ensureAccelerator();
+  auto accelerator = coherence::work().ensureAccelerator();
   if (!accelerator.ok()) {
     return accelerator.status();
   }

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "gmac/base/status.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/datatype/engine/arrivals.h"
 #include "gmac/datatype/engine/costs.h"
 #include "gmac/datatype/engine/device.h"

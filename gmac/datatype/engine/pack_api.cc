@@ -15,7 +15,7 @@
 #include "gmac/base/cancellation.h"
 #include "gmac/base/handles.h"
 #include "gmac/base/loaded_library.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/datatype/engine/cpu_may_use.h"
 #include "gmac/datatype/engine/engine.h"
 #include "gmac/datatype/engine/launch_cache.h"
@@ -445,7 +445,7 @@ int adsmPackDone(adsmPackEvent_t event) {
     return 1;
   }
   return gmac::uncancelled([&] {
-    auto accelerator = gmac::coherence::port().ensureAccelerator();
+    auto accelerator = gmac::coherence::work().ensureAccelerator();
     if (!accelerator.ok()) {
       return 1;
     }
@@ -462,7 +462,7 @@ adsmError_t adsmPackWait(adsmPackEvent_t event) {
     if (ticket->value == 0) {
       return {};
     }
-    auto accelerator = gmac::coherence::port().ensureAccelerator();
+    auto accelerator = gmac::coherence::work().ensureAccelerator();
     return accelerator.ok() ? (*accelerator)->wait(*ticket) : accelerator.status();
   });
 }

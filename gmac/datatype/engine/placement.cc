@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/datatype/engine/strided_copy.h"
 
 namespace gmac::datatype {
@@ -32,17 +32,18 @@ Placement::Placement(Device& device, const Operation& operation)
   stridedShared_ = isShared(first, static_cast<std::size_t>(op_.bounds.last - op_.bounds.first));
   packedShared_ = isShared(op_.packed, static_cast<std::size_t>(op_.bytes));
   if (op_.lent) {
-    stridedDistance_ = stridedShared_ ? coherence::port().deviceDistance(first) : std::ptrdiff_t{0};
+    stridedDistance_ =
+        stridedShared_ ? coherence::memory().deviceDistance(first) : std::ptrdiff_t{0};
     stridedShared_ = false;
     stridedOnDevice_ = true;
   } else if (stridedShared_) {
-    stridedDistance_ = coherence::port().deviceDistance(first);
+    stridedDistance_ = coherence::memory().deviceDistance(first);
     divided_ = divide(op_.layout(), op_.strided, op_.offset, op_.bytes, kMinPortion);
   } else {
     stridedOnDevice_ = device_.accelerator().memoryOf(first) == accel::Memory::kDevice;
   }
   if (packedShared_) {
-    packedDistance_ = coherence::port().deviceDistance(op_.packed);
+    packedDistance_ = coherence::memory().deviceDistance(op_.packed);
     packedAt_ = packedOfObjectOnDevice() ? Packed::kDevice : Packed::kPageable;
     return;
   }

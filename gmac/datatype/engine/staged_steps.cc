@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
 #include "gmac/datatype/engine/plain_copy.h"
 
 namespace gmac::datatype {

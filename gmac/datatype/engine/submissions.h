@@ -12,7 +12,7 @@
 
 #include "gmac/accel/commands.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/datatype/engine/device.h"
 #include "gmac/datatype/engine/operation.h"
 #include "gmac/datatype/engine/placement.h"

@@ -11,7 +11,8 @@
 
 #include "gmac/accel/commands.h"
 #include "gmac/base/status.h"
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/datatype/engine/device.h"
 #include "gmac/datatype/layout/block_list.h"
 
@@ -21,10 +22,10 @@ namespace gmac::datatype {
 // need that.
 inline bool isOfOneKind(std::uint64_t origin, const Bounds& bounds) {
   const std::uintptr_t first =
-      coherence::port().cpuAddress(origin + static_cast<std::uint64_t>(bounds.first));
+      coherence::memory().cpuAddress(origin + static_cast<std::uint64_t>(bounds.first));
   const auto bytes = static_cast<std::size_t>(bounds.last - bounds.first);
   return bytes == 0 ||
-         coherence::port().ofOneKind(reinterpret_cast<const void*>(first), bytes) == bytes;
+         coherence::work().ofOneKind(reinterpret_cast<const void*>(first), bytes) == bytes;
 }
 
 // Releases the ranges, calls `function(accel::Commands&)`, which submits to the stream or the
@@ -38,15 +39,15 @@ Result<accel::Ticket> submitUsing(Device& device, const Device::Stream& stream,
     return device.submit(stream, work);
   }
   if (stream) {
-    GMAC_TRY(coherence::port().beginDeviceWork(*stream, ranges));
+    GMAC_TRY(coherence::work().beginDeviceWork(*stream, ranges));
     auto ticket = device.submit(stream, work);
-    const Status ended = coherence::port().endDeviceWork(*stream, ticket.ok());
+    const Status ended = coherence::work().endDeviceWork(*stream, ticket.ok());
     return ticket.ok() && !ended.ok() ? Result<accel::Ticket>(ended) : ticket;
   }
-  GMAC_TRY(coherence::port().beginOwnWork(ranges));
+  GMAC_TRY(coherence::work().beginOwnWork(ranges));
   auto ticket = device.submit(stream, work);
   const Status ended =
-      coherence::port().endOwnWork(ranges, ticket.ok() ? *ticket : accel::Ticket{});
+      coherence::work().endOwnWork(ranges, ticket.ok() ? *ticket : accel::Ticket{});
   return ticket.ok() && !ended.ok() ? Result<accel::Ticket>(ended) : ticket;
 }
 

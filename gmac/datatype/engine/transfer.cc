@@ -10,7 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 #include "gmac/datatype/engine/division.h"
 #include "gmac/datatype/engine/engine.h"
 #include "gmac/datatype/engine/link_costs.h"
@@ -80,7 +81,7 @@ Where whereIs(Device& device, const Transfer& op, const Transfer::Side& side) {
 
 std::uint64_t deviceAddress(const Transfer::Side& side, const Where& where) {
   const std::ptrdiff_t distance =
-      where.shared ? coherence::port().deviceDistance(side.first()) : std::ptrdiff_t{0};
+      where.shared ? coherence::memory().deviceDistance(side.first()) : std::ptrdiff_t{0};
   return reinterpret_cast<std::uint64_t>(side.base) + static_cast<std::uint64_t>(distance);
 }
 

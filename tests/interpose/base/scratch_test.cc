@@ -13,7 +13,8 @@
 #include <iterator>
 #include <vector>
 
-#include "gmac/coherence/port.h"
+#include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/work_port.h"
 
 namespace gmac::interpose {
 namespace {
@@ -23,7 +24,7 @@ using coherence::HoldFor;
 constexpr std::size_t kPiece = 64;
 
 // Notes the holds, and refuses the one that a test says.
-class Holds final : public coherence::Port {
+class Holds final : public coherence::MemoryPort {
  public:
   struct Hold {
     const std::byte* address;
@@ -31,7 +32,7 @@ class Holds final : public coherence::Port {
     HoldFor purpose;
   };
 
-  Holds() : before_(coherence::open(*this)) {}
+  Holds() : before_(coherence::open(ports_)) {}
   ~Holds() { coherence::open(before_); }
 
   std::vector<Hold> made;
@@ -53,7 +54,8 @@ class Holds final : public coherence::Port {
   }
 
  private:
-  coherence::Port& before_;
+  const coherence::Ports ports_{*this, coherence::work(), coherence::deviceMemory()};
+  const coherence::Ports& before_;
 };
 
 class SharedCopies : public ::testing::Test {
@@ -106,11 +108,11 @@ TEST(NoRuntime, NothingIsShared) {
   int local = 1;
   bool shared = true;
   EXPECT_FALSE(coherence::touchesShared(&local, sizeof local));
-  EXPECT_EQ(coherence::port().sharedPrefix(&local, sizeof local, &shared), sizeof local);
+  EXPECT_EQ(coherence::memory().sharedPrefix(&local, sizeof local, &shared), sizeof local);
   EXPECT_FALSE(shared);
-  EXPECT_EQ(coherence::port().ensureAccelerator().status().code(), adsmErrorNoAccelerator);
-  EXPECT_FALSE(coherence::port().beginDeviceWork({}, {}).ok());
-  EXPECT_EQ(coherence::port().nativeContext(), 0U);
+  EXPECT_EQ(coherence::work().ensureAccelerator().status().code(), adsmErrorNoAccelerator);
+  EXPECT_FALSE(coherence::work().beginDeviceWork({}, {}).ok());
+  EXPECT_EQ(coherence::work().nativeContext(), 0U);
 }
 
 }  // namespace

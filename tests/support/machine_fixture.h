@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A manager on a fake accelerator, with real faults.
-#ifndef GMAC_TESTS_SUPPORT_MANAGER_FIXTURE_H_
-#define GMAC_TESTS_SUPPORT_MANAGER_FIXTURE_H_
+// Coherent memory on a fake accelerator, with real faults.
+#ifndef GMAC_TESTS_SUPPORT_MACHINE_FIXTURE_H_
+#define GMAC_TESTS_SUPPORT_MACHINE_FIXTURE_H_
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "gmac/coherence/manager.h"
+#include "gmac/coherence/coherent_memory.h"
 #include "gmac/coherence/options.h"
 #include "gmac/os/memory.h"
 #include "tests/support/fake_accelerator.h"
@@ -55,18 +55,21 @@ void PrintTo(const MachineSetup& setup, std::ostream* out);  // NOLINT: GoogleTe
 // Every protocol with block sizes that it can tell apart, on file mirrors and on moved pages.
 std::vector<MachineSetup> everySetup();
 
-// A manager under test and its fake. The process's fault handler serves the newest one that
-// lives. Not thread-safe itself. Its end checks that nothing is left: memory, pins, broken rules of
-// the seam.
-class ManagerUnderTest {
+// Coherent memory under test, and its fake accelerator. The process's fault handler serves the
+// newest one that lives. Not thread-safe itself. Its end checks that nothing is left: memory, pins,
+// broken rules of the seam.
+class Machine {
  public:
-  explicit ManagerUnderTest(const MachineSetup& setup);
-  ~ManagerUnderTest();
-  ManagerUnderTest(const ManagerUnderTest&) = delete;
-  ManagerUnderTest& operator=(const ManagerUnderTest&) = delete;
+  explicit Machine(const MachineSetup& setup);
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
 
   FakeAccelerator& fake() { return *fake_; }
-  Manager& manager() { return *manager_; }
+  CoherentMemory& objects() { return *objects_; }
+  coherence::MemoryPort& memory() { return objects_->memory(); }
+  coherence::WorkPort& work() { return objects_->work(); }
+  coherence::DeviceMemoryPort& deviceMemory() { return objects_->deviceMemory(); }
   const MachineSetup& setup() const { return setup_; }
 
   // An object, or NULL and a test failure.
@@ -77,7 +80,7 @@ class ManagerUnderTest {
     return reinterpret_cast<T*>(allocate(count * sizeof(T)));
   }
   void free(void* object);
-  // Calls with pointer arguments; all of them check that the call succeeds and walk the manager.
+  // Calls with pointer arguments; all of them check that the call succeeds and walk the objects.
   void call(adsmKernel_t kernel, std::vector<const void*> args);
   void callUsing(adsmKernel_t kernel, std::vector<const void*> args, std::vector<adsmUse_t> uses);
   Status tryCall(adsmKernel_t kernel, std::vector<const void*> args);
@@ -114,7 +117,7 @@ class ManagerUnderTest {
  private:
   MachineSetup setup_;
   std::unique_ptr<FakeAccelerator> fake_;
-  std::unique_ptr<Manager> manager_;
+  std::unique_ptr<CoherentMemory> objects_;
 };
 
 // Quantities that must not grow: mappings of this process, and bytes in memory files.
@@ -136,4 +139,4 @@ Op copyOut(const void* device, std::size_t bytes);
 
 }  // namespace gmac::testing
 
-#endif  // GMAC_TESTS_SUPPORT_MANAGER_FIXTURE_H_
+#endif  // GMAC_TESTS_SUPPORT_MACHINE_FIXTURE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/support/manager_fixture.h"
+#include "tests/support/machine_fixture.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "gmac/coherence/work_port.h"
 #include "gmac/os/fault.h"
 #include "gmac/os/mappings.h"
 #include "gmac/protocols/protocol.h"
@@ -25,11 +26,11 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-std::atomic<Manager*> current{nullptr};
+std::atomic<CoherentMemory*> current{nullptr};
 
 bool onFault(void* address, bool write) noexcept {
-  Manager* manager = current.load();
-  return manager != nullptr && manager->onFault(address, write);
+  CoherentMemory* objects = current.load();
+  return objects != nullptr && objects->onFault(address, write);
 }
 
 std::unique_ptr<Protocol> makeProtocol(const MachineSetup& setup) {
@@ -79,11 +80,11 @@ std::vector<MachineSetup> everySetup() {
   return setups;
 }
 
-ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
+Machine::Machine(const MachineSetup& setup)
     : setup_(setup), fake_(std::make_unique<FakeAccelerator>(setup.fake)) {
   static const bool installed = os::installFaultHandler(&onFault).ok();
   EXPECT_TRUE(installed) << lastErrorText();
-  ManagerOptions options;
+  CoherenceOptions options;
   options.blockBytes = setup.blockBytes;
   options.readAheadBytes = setup.readAheadBytes;
   options.chunkBytes = 2 * kMiB;
@@ -101,117 +102,117 @@ ManagerUnderTest::ManagerUnderTest(const MachineSetup& setup)
   options.listingWorth = setup.listingWorth;
   options.managed = setup.managed;
   options.movedPages = setup.fake.movedPages;
-  fake_->setLockCheck(&Manager::lockIsHeldHere);
-  auto made = Manager::make(*fake_, makeProtocol(setup), options);
+  fake_->setLockCheck(&CoherentMemory::lockIsHeldHere);
+  auto made = CoherentMemory::make(*fake_, makeProtocol(setup), options);
   EXPECT_TRUE(made.ok()) << lastErrorText();
-  manager_ = std::move(*made);
-  current = manager_.get();
+  objects_ = std::move(*made);
+  current = objects_.get();
   fake_->clearLog();
 }
 
-ManagerUnderTest::~ManagerUnderTest() {
+Machine::~Machine() {
   os::failNext(os::Call::kProtect, 0, 0);
   fake_->failNext(Op::Kind::kCopyIn, 0, adsmSuccess);
-  manager_.reset();
+  objects_.reset();
   current = nullptr;
   EXPECT_EQ(fake_->liveAllocations(), 0u);
   EXPECT_EQ(fake_->livePins(), 0u);
   EXPECT_THAT(fake_->complaints(), ::testing::IsEmpty());
 }
 
-std::byte* ManagerUnderTest::allocate(std::size_t bytes, accel::Placement placement) {
-  auto address = manager().allocate(bytes, placement);
+std::byte* Machine::allocate(std::size_t bytes, accel::Placement placement) {
+  auto address = objects().allocate(bytes, placement);
   EXPECT_TRUE(address.ok()) << lastErrorText();
   verify();
   return address.ok() ? static_cast<std::byte*>(*address) : nullptr;
 }
 
-void ManagerUnderTest::free(void* object) {
-  EXPECT_TRUE(manager().free(object).ok()) << lastErrorText();
+void Machine::free(void* object) {
+  EXPECT_TRUE(objects().free(object).ok()) << lastErrorText();
   verify();
 }
 
-Status ManagerUnderTest::tryCall(adsmKernel_t kernel, std::vector<const void*> args) {
+Status Machine::tryCall(adsmKernel_t kernel, std::vector<const void*> args) {
   std::vector<void*> pointers;
   for (const void*& argument : args) {
     pointers.push_back(&argument);
   }
-  return manager().call(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(), std::nullopt);
+  return objects().call(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(), std::nullopt);
 }
 
-Status ManagerUnderTest::tryCallUsing(adsmKernel_t kernel, std::vector<const void*> args,
-                                      std::vector<adsmUse_t> uses) {
+Status Machine::tryCallUsing(adsmKernel_t kernel, std::vector<const void*> args,
+                             std::vector<adsmUse_t> uses) {
   std::vector<void*> pointers;
   for (const void*& argument : args) {
     pointers.push_back(&argument);
   }
-  return manager().call(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(),
+  return objects().call(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(),
                         std::span<const adsmUse_t>(uses));
 }
 
-void ManagerUnderTest::call(adsmKernel_t kernel, std::vector<const void*> args) {
+void Machine::call(adsmKernel_t kernel, std::vector<const void*> args) {
   EXPECT_TRUE(tryCall(kernel, std::move(args)).ok()) << lastErrorText();
   verify();
 }
 
-void ManagerUnderTest::callUsing(adsmKernel_t kernel, std::vector<const void*> args,
-                                 std::vector<adsmUse_t> uses) {
+void Machine::callUsing(adsmKernel_t kernel, std::vector<const void*> args,
+                        std::vector<adsmUse_t> uses) {
   EXPECT_TRUE(tryCallUsing(kernel, std::move(args), std::move(uses)).ok()) << lastErrorText();
   verify();
 }
 
-Status ManagerUnderTest::tryCallRanges(adsmKernel_t kernel, std::vector<const void*> args,
-                                       std::vector<adsmRangeUse_t> uses) {
+Status Machine::tryCallRanges(adsmKernel_t kernel, std::vector<const void*> args,
+                              std::vector<adsmRangeUse_t> uses) {
   std::vector<void*> pointers;
   for (const void*& argument : args) {
     pointers.push_back(&argument);
   }
-  return manager().callRanges(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(), uses);
+  return objects().callRanges(kernel, {{1, 1, 1}, {1, 1, 1}, 0}, pointers.data(), uses);
 }
 
-void ManagerUnderTest::callRanges(adsmKernel_t kernel, std::vector<const void*> args,
-                                  std::vector<adsmRangeUse_t> uses) {
+void Machine::callRanges(adsmKernel_t kernel, std::vector<const void*> args,
+                         std::vector<adsmRangeUse_t> uses) {
   EXPECT_TRUE(tryCallRanges(kernel, std::move(args), std::move(uses)).ok()) << lastErrorText();
   verify();
 }
 
-void ManagerUnderTest::sync() {
-  EXPECT_TRUE(manager().sync().ok()) << lastErrorText();
+void Machine::sync() {
+  EXPECT_TRUE(objects().sync().ok()) << lastErrorText();
   verify();
 }
 
-bool ManagerUnderTest::launch(accel::NativeStream stream, std::function<void()> work) {
-  if (manager_->mayRepeat() && manager_->beginRepeated(stream)) {
+bool Machine::launch(accel::NativeStream stream, std::function<void()> work) {
+  if (objects_->work().mayRepeat() && objects_->work().beginRepeated(stream)) {
     fake_->submit(stream, std::move(work));
-    manager_->endRepeated(stream, true);
+    objects_->work().endRepeated(stream, true);
     return true;
   }
   const coherence::DeviceRange everything{nullptr, 0, true};
-  const Status begun = manager_->beginDeviceWork(stream, {&everything, 1});
+  const Status begun = objects_->work().beginDeviceWork(stream, {&everything, 1});
   EXPECT_TRUE(begun.ok()) << lastErrorText();
   if (begun.ok()) {
     fake_->submit(stream, std::move(work));
-    EXPECT_TRUE(manager_->endDeviceWork(stream, true).ok()) << lastErrorText();
+    EXPECT_TRUE(objects_->work().endDeviceWork(stream, true).ok()) << lastErrorText();
   }
   return false;
 }
 
-void ManagerUnderTest::launchListed(accel::NativeStream stream, const std::vector<Use>& uses,
-                                    std::function<void()> work) {
+void Machine::launchListed(accel::NativeStream stream, const std::vector<Use>& uses,
+                           std::function<void()> work) {
   std::vector<coherence::DeviceRange> ranges{{nullptr, 0, true, false, true}};
   for (const Use& use : uses) {
     ranges.push_back({use.address, 1, use.write, true});
   }
-  const Status begun = manager_->beginDeviceWork(stream, ranges);
+  const Status begun = objects_->work().beginDeviceWork(stream, ranges);
   EXPECT_TRUE(begun.ok()) << lastErrorText();
   if (begun.ok()) {
     fake_->submit(stream, std::move(work));
-    EXPECT_TRUE(manager_->endDeviceWork(stream, true).ok()) << lastErrorText();
+    EXPECT_TRUE(objects_->work().endDeviceWork(stream, true).ok()) << lastErrorText();
   }
 }
 
-void ManagerUnderTest::verify() {
-  const Status status = manager().verify();
+void Machine::verify() {
+  const Status status = objects().verify();
   EXPECT_TRUE(status.ok()) << lastErrorText();
 }
 
