@@ -35,6 +35,8 @@ inline Variables mpiVariables(const Variables& more = {}) {
               {"GMAC_BLOCK_SIZE", "4096"},
               {"OMPI_ALLOW_RUN_AS_ROOT", "1"},
               {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+              // Open MPI's launcher kills the others of a dead rank at once, not a second later.
+              {"OMPI_MCA_odls_base_sigkill_timeout", "0"},
               // There are more ranks than cores.
               {"OMPI_MCA_mpi_yield_when_idle", "1"}});
   return all;
