@@ -25,11 +25,11 @@ class NoDeviceMemory final : public DeviceMemoryPort {
 constinit NoMemory noMemory;
 constinit NoWork noWork;
 constinit NoDeviceMemory noDeviceMemory;
-constinit const Ports nothingShared{noMemory, noWork, noDeviceMemory};
+constinit const Ports kNothingShared{noMemory, noWork, noDeviceMemory};
 
 }  // namespace
 
-constinit std::atomic<const Ports*> internal::running{&nothingShared};
+constinit std::atomic<const Ports*> internal::running{&kNothingShared};
 
 const Ports& open(const Ports& ports) noexcept {
   const Ports& before = *internal::running.exchange(&ports);

@@ -97,13 +97,13 @@ class DeviceMemoryBeforeStart final : public coherence::DeviceMemoryPort {
 constinit MemoryBeforeStart memoryBeforeStart;
 constinit WorkBeforeStart workBeforeStart;
 constinit DeviceMemoryBeforeStart deviceMemoryBeforeStart;
-constinit const coherence::Ports beforeStart{memoryBeforeStart, workBeforeStart,
-                                             deviceMemoryBeforeStart};
+constinit const coherence::Ports kBeforeStart{memoryBeforeStart, workBeforeStart,
+                                              deviceMemoryBeforeStart};
 
 // Before ordinary constructors, which may call the library. Those of a library that is initialised
 // earlier may have started the runtime already.
 [[gnu::constructor(101)]] void openPorts() {
-  if (Runtime::started() == nullptr) coherence::open(beforeStart);
+  if (Runtime::started() == nullptr) coherence::open(kBeforeStart);
 }
 
 using Members = std::vector<std::unique_ptr<accel::Accelerator>>;
