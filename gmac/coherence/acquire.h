@@ -44,7 +44,7 @@ class Acquire {
 
   // See adsm.h.
   Status sync();
-  // See port.h.
+  // See work_port.h.
   void beforeDeviceWait(std::optional<accel::NativeStream> stream, coherence::DeviceWait& wait);
   Status afterDeviceWait(const coherence::DeviceWait& wait);
 

@@ -240,9 +240,6 @@ void Blocks::setPage(Object& object, BlockRange range, std::uint8_t page) {
     if (object[i].page == page) {
       continue;
     }
-    if (object[i].page != 0 && object[i].state != State::kInvalid) {
-      object.pagePolicy.outgrown(i);
-    }
     const std::size_t edges = object.edgesAt(i);
     object.writable(i).page = page;
     mappings_.noteEdges(object, object.edges - edges + object.edgesAt(i));

@@ -83,9 +83,9 @@ class Blocks {
   // Opens the bytes that were copied back ahead (Object::copiedBack), if the copy is complete and
   // still valid. May let the lock go. A hint: after a failure the access does the work.
   void openCopiedBack(Lock& lock, Object& object);
-  // From now on open() opens the whole of an Invalid block instead of a window or a page of it,
-  // which takes fewer mappings. False: it would have opened the whole anyway.
-  bool refusePart(Object& object, ByteRange bytes, Intent intent);
+  // From now on open() opens the whole of a block in place of a window or a page, which takes fewer
+  // mappings; what is open in part is closed. False: it would have opened the whole anyway.
+  Result<bool> refusePart(Lock& lock, Object& object, ByteRange bytes, Intent intent);
   // Whether the CPU gets only a window of an Invalid block for those bytes, if the protocol opens
   // any.
   bool wantsWindow(const Object& object, ByteRange bytes);
@@ -247,6 +247,7 @@ class Blocks {
     return range.end - range.begin == 1 ? object.openIn(range.begin, state)
                                         : currentIn(object, range, state);
   }
+  Status closePart(Lock& lock, Object& object, BlockIndex index);
   bool opensPage(const Object& object, BlockIndex index, ByteRange opened) const;
   std::uint8_t pageToOpen(const Object& object, BlockIndex index, ByteRange opened,
                           ByteRange bytes) const;

@@ -157,17 +157,30 @@ void Blocks::overwritten(Object& object, BlockIndex index, bool covered) {
   setState(object, index, protocol_.on(block.state, Event::kCall).next);
 }
 
-// What is open in part takes mappings of its own. (The accelerator's copy is the only one that is
-// current outside the windows.)
-Status Blocks::closeParts(Lock& lock, Object& object) {
+// For want of mappings: the whole is opened next. (The accelerator's copy is the only one that is
+// current outside a window.)
+Status Blocks::closePart(Lock& lock, Object& object, BlockIndex index) {
   accel::Ticket stillOpen;
+  const bool window = isPart(object[index].state);
+  const bool page = object[index].page != 0;
+  GMAC_TRY(close(lock, object, {index, index + 1}, Event::kCall, &stillOpen));
+  if (window) {
+    object.windows.refused();
+  }
+  if (page) {
+    object.pagePolicy.refused();
+  }
+  return {};
+}
+
+Status Blocks::closeParts(Lock& lock, Object& object) {
   for (BlockIndex i = object.open.begin; i < object.open.end;) {
     if (object.groupClosed(i) || !object.made(i)) {
       i = object.groupEnd(i);
       continue;
     }
     if (object[i].openInPart()) {
-      GMAC_TRY(close(lock, object, {i, i + 1}, Event::kCall, &stillOpen));
+      GMAC_TRY(closePart(lock, object, i));
     }
     i = i + 1;
   }

@@ -28,7 +28,11 @@ Result<Step> CpuAccess::open(Lock& lock, Object& object, ByteRange bytes, Intent
   auto step = blocks_.open(lock, object, bytes, intent);
   if (!step.ok() && lock.outOfMappings(step.status())) {
     // The whole block takes fewer than a part of it.
-    if (blocks_.refusePart(object, bytes, intent)) {
+    const Result<bool> refused = blocks_.refusePart(lock, object, bytes, intent);
+    if (!refused.ok()) {
+      return refused.status();
+    }
+    if (*refused) {
       return Step::kRetry;
     }
     return coarsening_.retry(lock, step.status());

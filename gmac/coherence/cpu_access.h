@@ -46,7 +46,7 @@ class CpuAccess {
   // Reports an access of a child of fork to a shared object, which the child does not have.
   void tellOfFaultInChild(void* address) noexcept;
 
-  // See CpuHold (port.h).
+  // See CpuHold (memory_port.h).
   Status hold(const void* address, std::size_t bytes, coherence::HoldFor purpose);
   void unhold(const void* address, std::size_t bytes);
   // See coherence::Loan. False: not all of the bytes are one object's in a memory file, and current

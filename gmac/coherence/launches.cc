@@ -185,19 +185,25 @@ void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
   if (!promptWaits_.on()) {
     return;
   }
+  bool sliced = false;
   if (awaited) {
     stats().awaitedCalls.add();
     stream ? accelerator_.nativeStreams()->endIsAwaited(*stream, ticket)
            : accelerator_.endIsAwaited(ticket);
-    if (endsWithin(lock, ticket, concurrent_.patience()) ||
-        (promptWaits_.spares() && endsWithin(lock, ticket, promptWaits_.spare()))) {
+    bool ended = endsWithin(lock, ticket, concurrent_.patience());
+    if (!ended) {
+      const PromptWaits::Nanoseconds slice = promptWaits_.takeSlice();
+      sliced = slice != 0;
+      ended = sliced && endsWithin(lock, ticket, slice);
+    }
+    if (ended) {
       endedInCall();
     } else {
-      promptWaits_.inVain();
+      promptWaits_.inVain(std::exchange(sliced, false));
       closeAfterAll(lock, ticket);
     }
   }
-  promptWaits_.returns(ledger_.times().now());
+  promptWaits_.returns(ledger_.times().now(), sliced);
 }
 
 // The program's wait then has nothing to do, unless the policies do, or anything has failed.

@@ -68,7 +68,7 @@ class Launches {
   Status call(adsmKernel_t kernel, const accel::LaunchShape& shape, void** args,
               const std::optional<CallUses>& uses, std::size_t device, Away* away);
 
-  // See port.h.
+  // See work_port.h.
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges);
   Status endDeviceWork(accel::NativeStream stream, bool submitted);

@@ -17,8 +17,8 @@ namespace gmac {
 class Allocation;
 class Ledger;
 
-// See port.h. `unordered`: kernels of the program's may still use what is concurrent. Thread-safe;
-// changes nothing; allocates nothing.
+// See memory_port.h. `unordered`: kernels of the program's may still use what is concurrent.
+// Thread-safe; changes nothing; allocates nothing.
 class Lookup {
  public:
   Lookup(ObjectMutex& mutex, Ledger& ledger, ObjectIndex& index, const Allocation& allocation,

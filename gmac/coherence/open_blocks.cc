@@ -371,21 +371,27 @@ Event Blocks::eventOf(const Object& object, ByteRange bytes, Intent intent) {
               : (write ? Event::kWrite : Event::kRead);
 }
 
-bool Blocks::refusePart(Object& object, ByteRange bytes, Intent intent) {
+Result<bool> Blocks::refusePart(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
-  const Event event = eventOf(object, bytes, intent);
-  if (object[index].state != State::kInvalid) {
-    return false;
+  const Block& block = object[index];
+  if (block.state != State::kInvalid) {
+    if (block.page == 0 || !block.idle()) {
+      return false;
+    }
+    GMAC_TRY(closePart(lock, object, index));
+    return true;
   }
+  const Event event = eventOf(object, bytes, intent);
   if (event == Event::kReadPart || event == Event::kWritePart) {
     object.windows.refused();
     return true;
   }
-  if (options_.opensPages && object.pagePolicy.wants(index)) {
-    object.pagePolicy.refused();
-    return true;
+  const ByteRange opened = object.currentIn(index, protocol_.on(block.state, event).next);
+  if (pageToOpen(object, index, opened, bytes) == 0) {
+    return false;
   }
-  return false;
+  object.pagePolicy.refused();
+  return true;
 }
 
 // The bytes must be fetched before they are opened. (Inlined, as it waits for kernels, and tells of
@@ -553,7 +559,10 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
   if (isDirty(next)) {
     object.zeroCopy.opensInOrder();  // it has waited for readers, too
   }
-  const std::uint8_t before = object[range.begin].page;
+  const Block& first = object[range.begin];
+  const std::uint8_t before = first.page;
+  const bool outgrown = before != 0 && page == 0 && first.state != State::kInvalid;
+  const bool dirties = isDirty(next) && !isDirty(first.state);
   setPage(object, range, page);
   const ByteRange pages = openIn(object, range, next);
   step(object, range, TransitStep::kOpen);
@@ -563,13 +572,15 @@ Status Blocks::openPages(Lock& lock, Object& object, BlockRange range, State nex
   }();
   if (!changed.ok() && range.end - range.begin == 1) {
     setPage(object, range, before);
+  } else if (changed.ok() && outgrown) {
+    object.pagePolicy.outgrown(range.begin);
   }
   Status status = protectionChanged(lock, object, pages, accessOf(next), changed);
   if (status.ok()) {
     for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
       setState(object, i, next);
     }
-    if (isDirty(next)) {
+    if (dirties) {
       status = evictExcess(lock);
     }
   }

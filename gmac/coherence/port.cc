@@ -29,10 +29,10 @@ constinit const Ports kNothingShared{noMemory, noWork, noDeviceMemory};
 
 }  // namespace
 
-constinit std::atomic<const Ports*> internal::running{&kNothingShared};
+constinit std::atomic<const Ports*> internal::runningPorts{&kNothingShared};
 
 const Ports& open(const Ports& ports) noexcept {
-  const Ports& before = *internal::running.exchange(&ports);
+  const Ports& before = *internal::runningPorts.exchange(&ports);
   notePlacesChanged();
   return before;
 }

@@ -35,8 +35,8 @@ struct Ports {
 };
 
 namespace internal {
-extern constinit std::atomic<const Ports*> running;
-inline const Ports& ports() noexcept { return *running.load(std::memory_order_acquire); }
+extern constinit std::atomic<const Ports*> runningPorts;
+inline const Ports& ports() noexcept { return *runningPorts.load(std::memory_order_acquire); }
 }  // namespace internal
 
 // The interfaces of this process. Two loads; they work before this library's constructors have run,

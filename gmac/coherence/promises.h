@@ -15,7 +15,7 @@ namespace gmac {
 
 class Ledger;
 
-// See port.h. Thread-safe. Not for the fault handler.
+// See device_memory_port.h. Thread-safe. Not for the fault handler.
 class Promises {
  public:
   Promises(ObjectMutex& mutex, Ledger& ledger, Waits& waits, ObjectIndex& index)

@@ -54,7 +54,7 @@ class PromptWaits {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   void watch(bool on) {
     on_.store(on, std::memory_order_relaxed);
-    pending_ = spared_ = false;
+    pending_ = sliced_ = false;
     rounds_ = 0;
   }
 
@@ -65,13 +65,15 @@ class PromptWaits {
   }
   // Whether calls may wait.
   bool may() const { return may_; }
-  // A call returns to the program.
-  void returns(Nanoseconds now) {
+  // A call returns to the program. `sliced`: its kernel has ended in a slice that the call waited
+  // for.
+  void returns(Nanoseconds now, bool sliced = false) {
     noteFound();
     if (pending_) {
       missed();
     }
     pending_ = true;
+    sliced_ = sliced;
     returned_ = now;
   }
   // The program waits.
@@ -82,12 +84,20 @@ class PromptWaits {
   }
   // The program waits, and nothing is to be waited for.
   void found(Nanoseconds now) { found_.store(now, std::memory_order_relaxed); }
-  // How much longer a call may wait whose kernel still runs. And that it does so, if it may;
-  // whether it may.
-  Nanoseconds spare() const { return saved_ >= price() ? limits_.slice : 0; }
-  bool spares() { return spared_ = spare() != 0; }
-  // A call has waited as long as it may, and its kernel still runs.
-  void inVain() { missed(); }
+  // How much longer a call may wait whose kernel still runs; 0: no longer. Pays for it.
+  Nanoseconds takeSlice() {
+    if (!hasSlice()) {
+      return 0;
+    }
+    saved_ = 0;
+    return limits_.slice;
+  }
+  bool hasSlice() const { return saved_ >= price(); }
+  // A call has waited as long as it may, and its kernel still runs. `sliced`: for a slice, too.
+  void inVain(bool sliced) {
+    inVain_ += sliced && inVain_ < kMostWrong ? 1 : 0;
+    countMiss();
+  }
 
  private:
   std::uint32_t price() const { return kRoundsOfASlice << inVain_; }  // of a slice, in rounds
@@ -98,7 +108,10 @@ class PromptWaits {
   }
   void wasPrompt() {
     ++rounds_;
-    inVain_ -= std::exchange(spared_, false) && inVain_ > 0 ? 1 : 0;
+    if (std::exchange(sliced_, false)) {
+      inVain_ -= inVain_ > 0 ? 1 : 0;
+      saved_ = price();
+    }
     if (!may_) {
       if (rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
         may_ = true;
@@ -116,10 +129,10 @@ class PromptWaits {
     }
   }
   void missed() {
-    if (std::exchange(spared_, false)) {
-      saved_ = 0;
-      inVain_ += inVain_ < kMostWrong ? 1 : 0;
-    }
+    inVain_ += std::exchange(sliced_, false) && inVain_ < kMostWrong ? 1 : 0;
+    countMiss();
+  }
+  void countMiss() {
     if (!may_) {
       rounds_ = 0;
     } else if (++missed_ > kMostMissed) {
@@ -142,7 +155,7 @@ class PromptWaits {
   // one trial.)
   std::uint32_t saved_ = kRoundsOfASlice - kTrialRounds;
   std::uint32_t inVain_ = 0;  // slices, less those that were right
-  bool spared_ = false;       // the call that is pending has waited for a slice
+  bool sliced_ = false;       // the kernel of the call that is pending has ended in a slice
   bool pending_ = false;      // a call has returned, and nothing has waited since
 };
 

@@ -18,6 +18,7 @@ Status Blocks::join(Lock& lock, Object& object, std::size_t factor) {
   object.protectionStale_ = true;
   // (Where a page alone was open, all of it is to be: no access has outgrown it.)
   object.blocks_.forEachWritable([&](Block& block) { block.page = 0; });
+  object.pagePolicy.restart();
   mappings_.noteEdges(object, object.countEdges());
   GMAC_TRY(closeParts(lock, object));
   const BlockRange parts = object.all();

@@ -64,7 +64,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
 
   // ---- Without the lock
 
-  // See port.h.
+  // See work_port.h.
   bool may() const noexcept { return due(); }
   bool begin(accel::NativeStream stream) noexcept;
   void end(accel::NativeStream stream, bool submitted) noexcept;

@@ -408,6 +408,83 @@ TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftTheWholeIsOpened) {
   machine_->free(object);
 }
 
+// Nor of a large one, of which a window is open by one page.
+TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftForMoreOfAWindowTheWholeIsOpened) {
+  std::byte* const object = machine_->allocate(kBlock);
+  fillWithPattern(object, kBlock);
+  machine_->call(read_, {object});
+  EXPECT_EQ(object[kWindow + kPage], pattern(kWindow + kPage));
+  EXPECT_EQ(accessAt(object + kWindow + 2 * kPage), os::Access::kNone);
+  const std::uint64_t coarsenings = stats().coarsenings.value();
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  store(object + kWindow + 2 * kPage, 9);
+  EXPECT_FALSE(os::injectionArmed());
+  os::failNext(os::Call::kProtect, 0, 0);
+  EXPECT_EQ(stats().coarsenings.value(), coarsenings);
+  EXPECT_EQ(accessAt(object), os::Access::kReadWrite);
+  EXPECT_EQ(object[kWindow + kPage], pattern(kWindow + kPage));
+  EXPECT_EQ(load(object + kWindow + 2 * kPage), 9);
+  machine_->verify();
+  machine_->free(object);
+}
+
+// An allocation closes what it needs, not all there is.
+TEST_F(OpenPages, StayOpenWhereFewMappingsAreWanted) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "the thread sanitizer has mappings of its own for each object";
+#endif
+  MachineSetup setup = pages();
+  setup.mappingLimit = 1300;
+  start(setup);
+  std::vector<std::byte*> many;
+  for (int i = 0; i < 400; ++i) {
+    many.push_back(
+        static_cast<std::byte*>(*objects().allocate(kWindow, accel::Placement::kSameAddress)));
+    *many.back() = std::byte{1};
+  }
+  machine_->call(read_, {a_});
+  std::uint64_t before = 0;
+  for (int round = 0; round < 100; ++round) {
+    for (std::byte* const object : many) {
+      ASSERT_EQ(*object, std::byte{1});
+    }
+    before = round == 0 ? faults() : before;
+    const auto made = objects().allocate(kWindow, accel::Placement::kSameAddress);
+    ASSERT_TRUE(made.ok()) << round << ": " << lastErrorText();
+    ASSERT_TRUE(objects().free(*made).ok());
+  }
+  EXPECT_LE(faults() - before, 2 * many.size());
+  machine_->verify();
+}
+
+// More pages of one object than there may be: the others' blocks are opened as a whole.
+TEST_F(OpenPages, OfTooManyBlocksAreOpenedOnce) {
+  MachineSetup setup = pages(kWindow);
+  setup.mappingLimit = 1000;
+  start(setup);
+  constexpr std::size_t kBlocks = 1000;
+  std::byte* const object = machine_->allocate(kBlocks * kWindow);
+  // Much is known of pages that are enough.
+  for (std::size_t round = 0; round < 200; ++round) {
+    ASSERT_TRUE(machine_->tryCall(read_, {object}).ok());
+    for (std::size_t i = 0; i < 8; ++i) {
+      (void)load(object + (round % 4 * 200 + 20 * i + 7) * kWindow + 3 * kPage);
+    }
+  }
+  ASSERT_TRUE(machine_->tryCall(read_, {object}).ok());
+  const std::uint64_t before = faults();
+  for (int pass = 0; pass < 12; ++pass) {
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      (void)load(object + i * 387 % kBlocks * kWindow + 3 * kPage);
+    }
+    if (pass % 3 == 2) {
+      ASSERT_TRUE(machine_->tryCall(read_, {object}).ok());
+    }
+  }
+  EXPECT_LE(faults() - before, 4 * kBlocks + kBlocks / 2);
+  machine_->free(object);
+}
+
 TEST_F(OpenPages, MakeRoomForAnotherObject) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "the thread sanitizer has mappings of its own for each object";

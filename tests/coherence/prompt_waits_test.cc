@@ -34,20 +34,20 @@ class Program : public ::testing::Test {
     return most;
   }
 
-  // How many until they may wait for longer.
-  int roundsUntilSpare(int most = 100'000) {
+  // How many until they may wait for a slice.
+  int roundsUntilSlice(int most = 100'000) {
     int rounds = 0;
-    while (policy_.spare() == 0 && rounds < most) {
+    while (!policy_.hasSlice() && rounds < most) {
       round();
       ++rounds;
     }
     return rounds;
   }
-  // A call whose kernel takes longer than rounds did. Whether it has waited for that.
+  // A call whose kernel ends in a slice, if the call waits for that; whether it does.
   bool longCall() {
     (void)policy_.mayWait();
-    const bool waited = policy_.spares();
-    policy_.returns(now_ += 200 * kUs);
+    const bool waited = policy_.takeSlice() != 0;
+    policy_.returns(now_ += 200 * kUs, waited);
     return waited;
   }
 
@@ -61,11 +61,10 @@ TEST_F(Program, PromptRoundsLetCallsWait) { EXPECT_EQ(roundsUntilTheyMay(), 32);
 // Another process's kernels may have the device for a while.
 TEST_F(Program, CallsMayWaitLongerAfterATrialWithoutAMiss) {
   roundsUntilTheyMay();
-  EXPECT_EQ(roundsUntilSpare(), 32);
+  EXPECT_EQ(roundsUntilSlice(), 32);
   // The wait follows at once: so it was right.
   for (int i = 0; i < 100; ++i) {
-    ASSERT_EQ(policy_.spare(), 200 * kUs) << i;
-    longCall();
+    ASSERT_TRUE(longCall()) << i;
     policy_.waits(now_ += kUs);
   }
 }
@@ -89,21 +88,21 @@ TEST_F(Program, CallsThatWaitedLongerForNothingDoSoEverMoreRarely) {
 TEST_F(Program, WhereTheyWereRightAgainTheyDoSoSooner) {
   roundsUntilTheyMay();
   for (const int rounds : {32, 512, 1024}) {
-    EXPECT_EQ(roundsUntilSpare(), rounds);
+    EXPECT_EQ(roundsUntilSlice(), rounds);
     ASSERT_TRUE(longCall());
     policy_.waits(now_ += 190 * kUs);
   }
-  EXPECT_EQ(roundsUntilSpare(), 2048);
+  EXPECT_EQ(roundsUntilSlice(), 2048);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(longCall());
     policy_.waits(now_ += kUs);
   }
   call();
   policy_.waits(now_ += 190 * kUs);  // a miss, but not of a call that waited longer
-  EXPECT_NE(policy_.spare(), 0u);
+  EXPECT_TRUE(policy_.hasSlice());
   ASSERT_TRUE(longCall());
   policy_.waits(now_ += 190 * kUs);
-  EXPECT_EQ(roundsUntilSpare(), 512);
+  EXPECT_EQ(roundsUntilSlice(), 512);
 }
 
 // A call may wait for a slice in vain, whatever the program waits for next: that may be other work.
@@ -113,8 +112,9 @@ TEST_F(Program, ThoseWhoseKernelsDoNotEndInASliceDoSoEverMoreRarely) {
   constexpr int kTurns = 4000;
   for (int turn = 0; turn < kTurns; ++turn) {
     (void)policy_.mayWait();
-    lost += policy_.spares() ? 1 : 0;
-    policy_.inVain();
+    const bool sliced = policy_.takeSlice() != 0;
+    lost += sliced ? 1 : 0;
+    policy_.inVain(sliced);
     policy_.returns(now_ += 200 * kUs);
     policy_.waits(now_ += kUs);
     for (int i = 0; i < 7; ++i) {
@@ -125,21 +125,41 @@ TEST_F(Program, ThoseWhoseKernelsDoNotEndInASliceDoSoEverMoreRarely) {
   EXPECT_LE(lost, 7) << "in " << 8 * kTurns << " rounds";
 }
 
+// Another thread's call returns, and waits, while this one waits for a slice.
+TEST_F(Program, WhatAnotherThreadDoesMeanwhilePaysForNone) {
+  roundsUntilTheyMay();
+  int lost = 0;
+  constexpr int kTurns = 4000;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const bool sliced = policy_.takeSlice() != 0;
+    lost += sliced ? 1 : 0;
+    round();
+    policy_.inVain(sliced);
+    policy_.returns(now_ += 200 * kUs);
+    policy_.waits(now_ += kUs);
+    for (int i = 0; i < 7; ++i) {
+      round();
+    }
+  }
+  EXPECT_GE(lost, 1);
+  EXPECT_LE(lost, 7) << "in " << 9 * kTurns << " rounds";
+}
+
 // Turns of 50 calls beside another process, of which the first waits for a time slice: now and then
 // that is too long.
 TEST_F(Program, ASliceInVainNowAndThenIsMadeUpFor) {
   roundsUntilTheyMay();
-  (void)roundsUntilSpare();
+  (void)roundsUntilSlice();
   int waited = 0;
   constexpr int kTurns = 1000;
   for (int turn = 0; turn < kTurns; ++turn) {
     (void)policy_.mayWait();
-    const bool spares = policy_.spares();
-    waited += spares ? 1 : 0;
+    const bool sliced = policy_.takeSlice() != 0;
+    waited += sliced ? 1 : 0;
     if (turn % 10 == 0) {
-      policy_.inVain();
+      policy_.inVain(sliced);
     }
-    policy_.returns(now_ += 200 * kUs);
+    policy_.returns(now_ += 200 * kUs, sliced && turn % 10 != 0);
     policy_.waits(now_ += kUs);
     for (int i = 0; i < 50; ++i) {
       round();
@@ -200,7 +220,7 @@ TEST_F(Program, KernelsThatAreWaitedForInVainCountAlike) {
   roundsUntilTheyMay();
   for (int i = 0; i < 5; ++i) {
     ASSERT_TRUE(policy_.mayWait()) << i;
-    policy_.inVain();
+    policy_.inVain(false);
     round();
   }
   EXPECT_FALSE(policy_.mayWait());

@@ -2,6 +2,8 @@
 #include "gmac/accel/cuda/queues.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <utility>
 
 namespace gmac::accel::cuda {
@@ -67,23 +69,46 @@ Status Queue::makeEvent(Slot& slot) {
   return Status();
 }
 
-// The event of the oldest work there is, once that is complete. In a fault there is nobody who
-// could be told that the driver makes no event.
-Status Queue::takeEvent(Slot& slot) {
+// The event of the oldest complete work. In a fault there is nobody who could be told that the
+// driver makes no event. False: none is complete.
+bool Queue::takeEvent(Slot& slot) noexcept {
   Slot* oldest = nullptr;
-  for (Slot& other : slots_) {
-    if (other.ownsEvent && (oldest == nullptr || other.sequence < oldest->sequence)) {
-      oldest = &other;
+  const auto sequenceOfSlot = [](const Slot& other) {
+    return other.sequence.load(std::memory_order_relaxed);
+  };
+  const auto look = [&](auto isComplete) {
+    for (Slot& other : slots_) {
+      if (other.ownsEvent &&
+          (oldest == nullptr || sequenceOfSlot(other) < sequenceOfSlot(*oldest)) &&
+          (sequenceOfSlot(other) == 0 || isComplete(sequenceOfSlot(other)))) {
+        oldest = &other;
+      }
     }
-  }
-  if (oldest == nullptr) return Status(adsmErrorSystem);
-  const std::uint64_t sequence = oldest->sequence.load(std::memory_order_relaxed);
-  if (sequence != 0 && !knownComplete(sequence)) {
-    GMAC_TRY(awaitEvent(calls_, oldest->event));
-    noteComplete(sequence);
+    return oldest != nullptr;
+  };
+  if (!look([&](std::uint64_t sequence) { return knownComplete(sequence); }) &&
+      !look([&](std::uint64_t sequence) { return query(sequence) == kCudaSuccess; })) {
+    return false;
   }
   slot.event = oldest->event.load();
   slot.ownsEvent = std::exchange(oldest->ownsEvent, false);
+  return true;
+}
+
+Status Queue::giveEvent(Slot& slot) {
+  // The driver is not asked again each time.
+  constexpr std::uint32_t kPause = 64;
+  if (pauseOfEvents_ > 0) {
+    --pauseOfEvents_;
+    if (takeEvent(slot)) return Status();
+  }
+  std::array<char, 256> words;  // (nothing is allocated in a fault)
+  std::snprintf(words.data(), words.size(), "%s", lastErrorText());
+  const adsmError_t code = lastErrorCode();
+  const Status made = makeEvent(slot);
+  if (made.ok() || !takeEvent(slot)) return made;
+  recordError(code, words.data());
+  pauseOfEvents_ = kPause;
   return Status();
 }
 
@@ -179,9 +204,7 @@ bool Queue::completeByChain(std::uint64_t sequence) noexcept {
 
 Status Queue::retire(std::uint64_t sequence) {
   Slot& slot = slotOf(sequence);
-  if (!slot.ownsEvent) {
-    if (const Status made = makeEvent(slot); !made.ok() && !takeEvent(slot).ok()) return made;
-  }
+  if (!slot.ownsEvent) GMAC_TRY(giveEvent(slot));
   const std::uint64_t previous = slot.sequence.load(std::memory_order_relaxed);
   if (previous == sequence) return Status();  // an earlier submission took the slot and then failed
   // The device is asked seldom: with newer work of an ordered queue, all before it is complete.

@@ -117,7 +117,8 @@ class Queue {
 
   Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
   Status makeEvent(Slot& slot);
-  Status takeEvent(Slot& slot);
+  bool takeEvent(Slot& slot) noexcept;
+  Status giveEvent(Slot& slot);
   void noteComplete(std::uint64_t sequence) noexcept;
   // Frees the slot of `sequence` of the work that used it last.
   Status retire(std::uint64_t sequence);
@@ -136,6 +137,7 @@ class Queue {
   std::atomic<std::uint32_t> looks_{0};  // at its word
   Stream stream_ = nullptr;
   std::mutex mutex_;
+  std::uint32_t pauseOfEvents_ = 0;  // so many are not asked of the driver; under mutex_
   std::atomic<std::uint64_t> newest_{0};
   std::atomic<std::uint64_t> completeThrough_{0};  // ordered queues only
   std::array<Slot, kSlots> slots_;

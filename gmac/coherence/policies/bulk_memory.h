@@ -20,7 +20,7 @@ class Blocks;
 class Coarsening;
 class Ledger;
 
-// See copy() and fill() in port.h. Thread-safe; fault path: nothing is allocated.
+// See copy() and fill() in memory_port.h. Thread-safe; fault path: nothing is allocated.
 class BulkMemory {
  public:
   BulkMemory(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,

@@ -66,8 +66,10 @@ Status Coarsening::leaveMappingsForObject(Lock& lock) {
       break;
     }
   }
-  if (!mappings_.allows(more)) {
-    closeParts(lock);
+  while (!mappings_.allows(more)) {
+    if (!closeParts(lock)) {
+      break;
+    }
   }
   if (mappings_.allows(more)) {
     return {};
@@ -125,6 +127,9 @@ Status Coarsening::coarsen(Lock& lock) {
     accel::Ticket stillOpen;
     return blocks_.close(lock, *closes, closes->all(), Event::kCall, &stillOpen);
   }
+  if (most == nullptr && closeParts(lock)) {
+    return {};
+  }
   if (most == nullptr) {
     return fail(adsmErrorHostMemory,
                 "the kernel's limit of memory mappings is reached (vm.max_map_count) and no object "
@@ -139,14 +144,19 @@ Status Coarsening::join(Lock& lock, Object& object) {
   return {};
 }
 
-// Before an allocation fails for want of the mappings that windows and pages take. What cannot be
-// closed now stays as it is.
-void Coarsening::closeParts(Lock& lock) {
+// Before an allocation or an access fails for want of the mappings that windows and pages take:
+// closes those of some objects. What cannot be closed now stays as it is. False: nothing can.
+bool Coarsening::closeParts(Lock& lock) {
+  const std::size_t edges = mappings_.edges();
   for (Object& object : index_.all()) {
     if (object.edges > 0 && !object.closing && !object.inTransit() && !object.held()) {
       (void)blocks_.closeParts(lock, object);
     }
+    if (mappings_.edges() + MappingUse::kFewEdges <= edges) {
+      break;
+    }
   }
+  return mappings_.edges() < edges;
 }
 
 }  // namespace gmac

@@ -43,7 +43,7 @@ class Coarsening {
  private:
   Status coarsen(Lock& lock);
   Status join(Lock& lock, Object& object);
-  void closeParts(Lock& lock);
+  bool closeParts(Lock& lock);
 
   ObjectIndex& index_;
   Ledger& ledger_;

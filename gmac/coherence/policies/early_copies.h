@@ -23,8 +23,8 @@ namespace gmac {
 class Blocks;
 class Ledger;
 
-// See startFlush() and startFetch() in port.h. Thread-safe; allocates nothing but its thread, which
-// the first early fetch starts. Not in a child of fork.
+// See startFlush() and startFetch() in memory_port.h. Thread-safe; allocates nothing but its
+// thread, which the first early fetch starts. Not in a child of fork.
 class EarlyCopies {
  public:
   // `readAheadBytes`: the most that one step fetches. `inBackground`: by a thread, rather than by
