@@ -83,8 +83,9 @@ class Blocks {
   // Opens the bytes that were copied back ahead (Object::copiedBack), if the copy is complete and
   // still valid. May let the lock go. A hint: after a failure the access does the work.
   void openCopiedBack(Lock& lock, Object& object);
-  // From now on open() opens the whole of a block in place of a window or a page, which takes fewer
-  // mappings; what is open in part is closed. False: it would have opened the whole anyway.
+  // From now on open() opens more of a block: the whole in place of a window or a page. What is
+  // open of it in part, and is not enough, is closed, so that its mappings are free. False: nothing
+  // is.
   Result<bool> refusePart(Lock& lock, Object& object, ByteRange bytes, Intent intent);
   // Whether the CPU gets only a window of an Invalid block for those bytes, if the protocol opens
   // any.
@@ -121,8 +122,8 @@ class Blocks {
   // writable (batch-update) must have arrived before the caller's thread goes on and writes them:
   // `stillOpen` becomes the ticket that it has to wait for, once it has let go of the lock.
   Status close(Lock& lock, Object& object, BlockRange range, Event event, accel::Ticket* stillOpen);
-  // The same for the blocks that are open in part, as if a call wrote them. No block of the object
-  // is in transit or held.
+  // The same for the blocks that are open in part, as if a call wrote them: for want of mappings.
+  // No block of the object is in transit or held.
   Status closeParts(Lock& lock, Object& object);
   // Gives blocks to the accelerator whose bytes it overwrites, without a flush: `work()` queues
   // that. `covers(block)`: every byte of it is overwritten; else what the CPU has of it is not
@@ -247,6 +248,7 @@ class Blocks {
     return range.end - range.begin == 1 ? object.openIn(range.begin, state)
                                         : currentIn(object, range, state);
   }
+  Status closePage(Lock& lock, Object& object, BlockIndex index);
   Status closePart(Lock& lock, Object& object, BlockIndex index);
   bool opensPage(const Object& object, BlockIndex index, ByteRange opened) const;
   std::uint8_t pageToOpen(const Object& object, BlockIndex index, ByteRange opened,

@@ -157,8 +157,19 @@ void Blocks::overwritten(Object& object, BlockIndex index, bool covered) {
   setState(object, index, protocol_.on(block.state, Event::kCall).next);
 }
 
-// For want of mappings: the whole is opened next. (The accelerator's copy is the only one that is
-// current outside a window.)
+// The page of a block that is open, which is not enough: all that the CPU has of the block is
+// opened next, without a copy.
+Status Blocks::closePage(Lock& lock, Object& object, BlockIndex index) {
+  GMAC_TRY(protect(lock, object, object.openOf(index), os::Access::kNone));
+  object.protectionStale_ = true;
+  object.pagePolicy.outgrown(index);
+  object.pagePolicy.refused();
+  setPage(object, {index, index + 1}, 0);
+  return {};
+}
+
+// No other part is opened in this object for some time. (The accelerator's copy is the only one
+// that is current outside a window.)
 Status Blocks::closePart(Lock& lock, Object& object, BlockIndex index) {
   accel::Ticket stillOpen;
   const bool window = isPart(object[index].state);

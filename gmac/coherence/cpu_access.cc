@@ -27,15 +27,11 @@ Result<Step> CpuAccess::open(Lock& lock, Object& object, ByteRange bytes, Intent
   }
   auto step = blocks_.open(lock, object, bytes, intent);
   if (!step.ok() && lock.outOfMappings(step.status())) {
-    // The whole block takes fewer than a part of it.
     const Result<bool> refused = blocks_.refusePart(lock, object, bytes, intent);
-    if (!refused.ok()) {
-      return refused.status();
-    }
-    if (*refused) {
+    if (refused.ok() && *refused) {
       return Step::kRetry;
     }
-    return coarsening_.retry(lock, step.status());
+    return coarsening_.retry(lock, refused.ok() ? step.status() : refused.status());
   }
   return step;
 }
@@ -220,8 +216,8 @@ void CpuAccess::unhold(const void* address, std::size_t bytes) {
     }
     return true;
   });
-  // An eviction that fails here is tried again at the next fault or call, where its error can be
-  // told.
+  // An eviction that fails here is tried again at the next store that opens a block, or call, where
+  // its error can be told.
   (void)blocks_.evictExcess(lock);
   lock.changed();
 }

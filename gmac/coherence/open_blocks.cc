@@ -375,10 +375,10 @@ Result<bool> Blocks::refusePart(Lock& lock, Object& object, ByteRange bytes, Int
   const BlockIndex index{bytes.begin / object.blockBytes};
   const Block& block = object[index];
   if (block.state != State::kInvalid) {
-    if (block.page == 0 || !block.idle()) {
+    if (!block.openInPart() || !block.idle()) {
       return false;
     }
-    GMAC_TRY(closePart(lock, object, index));
+    GMAC_TRY(block.page != 0 ? closePage(lock, object, index) : closePart(lock, object, index));
     return true;
   }
   const Event event = eventOf(object, bytes, intent);
@@ -648,6 +648,11 @@ Result<Step> Blocks::openUnfetched(Lock& lock, Object& object, BlockIndex index)
 
 Status Blocks::openUnfetched(Lock& lock, Object& object, BlockRange range) {
   overwrites(object, range);
+  for (BlockIndex i = range.begin; i < range.end; i = i + 1) {
+    if (object[i].page != 0 && object[i].state != State::kInvalid) {
+      object.pagePolicy.outgrown(i);
+    }
+  }
   setPage(object, range, 0);
   GMAC_TRY(protect(lock, object, range, os::Access::kReadWrite));
   for (BlockIndex i = range.begin; i < range.end; i = i + 1) {

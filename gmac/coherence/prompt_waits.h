@@ -22,7 +22,8 @@
 // calls may wait at most: a small multiple of what its rounds take. There are at most kMostMissed
 // misses in kTrialRounds rounds, or one more before calls cease to wait, and the n-th such end
 // comes after at least `leastRounds` << n rounds that were faster for it. The slices in vain are at
-// most one for kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where none is right.
+// most one, and one more for kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where
+// none is right.
 #ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
 #define GMAC_COHERENCE_PROMPT_WAITS_H_
 
@@ -86,7 +87,7 @@ class PromptWaits {
   void found(Nanoseconds now) { found_.store(now, std::memory_order_relaxed); }
   // How much longer a call may wait whose kernel still runs; 0: no longer. Pays for it.
   Nanoseconds takeSlice() {
-    if (!hasSlice()) {
+    if (limits_.slice == 0 || !hasSlice()) {
       return 0;
     }
     saved_ = 0;
@@ -151,8 +152,8 @@ class PromptWaits {
   std::uint32_t trials_ = 0;
   std::uint32_t wrong_ = 0;
   bool may_ = false;
-  // Prompt rounds since the last slice in vain, while calls may wait. (The first slice comes after
-  // one trial.)
+  // Prompt rounds that pay for the next slice, while calls may wait. (The first comes after one
+  // trial.)
   std::uint32_t saved_ = kRoundsOfASlice - kTrialRounds;
   std::uint32_t inVain_ = 0;  // slices, less those that were right
   bool sliced_ = false;       // the kernel of the call that is pending has ended in a slice

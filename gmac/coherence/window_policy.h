@@ -59,7 +59,6 @@ class WindowTrials {
   }
   void wasEnough() { outgrown_ -= outgrown_ > 0 ? 1 : 0; }
   void passed() { pause_ -= pause_ > 0 ? 1 : 0; }
-  void pauseFor(std::uint32_t blocks) { pause_ = std::max(pause_, blocks); }
 
  private:
   static constexpr std::uint32_t kMaxOutgrown = 31;
@@ -84,7 +83,7 @@ class WindowPolicy {
 
   // Whether an access to an Invalid block, for which one window suffices, gets that alone.
   bool wants(BlockIndex index) const {
-    return !continuesRun(index) &&
+    return refused_ == 0 && !continuesRun(index) &&
            (credit_ > 0 || (!trial_ && (isKnown() ? trials_.due() : first_->due())));
   }
 
@@ -111,6 +110,7 @@ class WindowPolicy {
   void openedWhole(BlockRange blocks, BlockIndex index) {
     if (!continuesRun(index)) {
       (isKnown() ? trials_ : *first_).passed();
+      refused_ -= refused_ > 0 ? 1 : 0;
     }
     noteRun(blocks);
   }
@@ -119,8 +119,7 @@ class WindowPolicy {
   // The system has no mapping left for a window: none is wanted for some time.
   void refused() {
     credit_ = 0;
-    known_ = true;
-    trials_.pauseFor(kPauseOfRefused);
+    refused_ = kPauseOfRefused;
   }
 
  private:
@@ -157,6 +156,7 @@ class WindowPolicy {
   WindowTrials trials_;
   std::uint32_t perCredit_ = 1;
   std::uint32_t enough_ = 0;
+  std::uint32_t refused_ = 0;  // so many blocks more are opened as a whole
   std::uint32_t credit_ = 0;
   std::optional<BlockIndex> trial_;  // the block whose window was opened without a credit
   std::array<BlockRange, 4> runs_;   // what was opened as a whole

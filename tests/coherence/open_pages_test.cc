@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -389,6 +390,21 @@ TEST_F(OpenPages, AnOpeningThatFailsLeavesWhatWasOpen) {
   expectPattern({{offset(3), std::byte{10}}});
 }
 
+// What overwrites all of a block has outgrown its page.
+TEST_F(OpenPages, GoOnAfterABulkFill) {
+  start(pages(kWindow));
+  const auto fills = [](void* to, int value, std::size_t bytes) {
+    return std::memset(to, value, bytes);
+  };
+  for (int round = 0; round < 40; ++round) {
+    ASSERT_TRUE(machine_->tryCall(read_, {a_}).ok());
+    (void)load(a_ + kPage);
+    if (round == 0) memory().fill(a_, 7, kWindow, fills);
+  }
+  EXPECT_EQ(accessAt(a_ + kPage), os::Access::kRead);
+  EXPECT_EQ(accessAt(a_), os::Access::kNone);
+}
+
 // ---- Mappings
 
 // Of a small object of one block there is nothing to join.
@@ -408,8 +424,8 @@ TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftTheWholeIsOpened) {
   machine_->free(object);
 }
 
-// Nor of a large one, of which a window is open by one page.
-TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftForMoreOfAWindowTheWholeIsOpened) {
+// Nor of a large one, of which a window is open by one page: the page makes room for its window.
+TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftForMoreOfAWindowThePageIsClosedFirst) {
   std::byte* const object = machine_->allocate(kBlock);
   fillWithPattern(object, kBlock);
   machine_->call(read_, {object});
@@ -421,7 +437,9 @@ TEST_F(OpenPages, WhereTheKernelHasNoMappingLeftForMoreOfAWindowTheWholeIsOpened
   EXPECT_FALSE(os::injectionArmed());
   os::failNext(os::Call::kProtect, 0, 0);
   EXPECT_EQ(stats().coarsenings.value(), coarsenings);
-  EXPECT_EQ(accessAt(object), os::Access::kReadWrite);
+  EXPECT_EQ(accessAt(object + kWindow), os::Access::kReadWrite);
+  EXPECT_EQ(accessAt(object + 2 * kWindow - 1), os::Access::kReadWrite);
+  EXPECT_EQ(accessAt(object), os::Access::kNone);
   EXPECT_EQ(object[kWindow + kPage], pattern(kWindow + kPage));
   EXPECT_EQ(load(object + kWindow + 2 * kPage), 9);
   machine_->verify();

@@ -515,6 +515,19 @@ TEST_F(Windows, WithoutAMappingForOneTheBlockIsOpened) {
   EXPECT_EQ(opened(), 0u);
 }
 
+TEST_F(Windows, WithoutAMappingForMoreOfTheBlockTheWindowIsClosedFirst) {
+  EXPECT_EQ(window(2, 1)[5], pattern(2 * kBlock + kWindow + 5));
+  const std::uint64_t coarsenings = stats().coarsenings.value();
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  window(2, 3)[0] = std::byte{90};
+  EXPECT_FALSE(os::injectionArmed());
+  machine_->verify();
+  EXPECT_EQ(stats().coarsenings.value(), coarsenings);
+  EXPECT_EQ(window(2, 1)[5], pattern(2 * kBlock + kWindow + 5));
+  bump(a_);
+  expectPattern({{2 * kBlock + 3 * kWindow, std::byte{90}}, {0, std::byte{2}}});
+}
+
 TEST_F(Windows, BlocksAreJoinedAroundThem) {
   window(2, 1)[5] = std::byte{90};
   window(6, 0)[0] = std::byte{91};

@@ -31,6 +31,7 @@ Queue::~Queue() { close(); }
 
 void Queue::close() noexcept {
   const std::lock_guard lock(mutex_);
+  pauseOfEvents_ = 0;
   const std::uint64_t newest = newest_.load(std::memory_order_relaxed);
   const bool lost = calls_.health().lost();
   // Whatever fails here fails because the device or the process is going away, and takes these with
@@ -69,9 +70,14 @@ Status Queue::makeEvent(Slot& slot) {
   return Status();
 }
 
-// The event of the oldest complete work. In a fault there is nobody who could be told that the
-// driver makes no event. False: none is complete.
-bool Queue::takeEvent(Slot& slot) noexcept {
+bool Queue::hasEvents() const noexcept {
+  return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.ownsEvent; });
+}
+
+// The event of complete work, the oldest that there is; where none is complete, of the oldest, as
+// where the ring is full. In a fault there is nobody who could be told that the driver makes no
+// event.
+Status Queue::takeEvent(Slot& slot) {
   Slot* oldest = nullptr;
   const auto sequenceOfSlot = [](const Slot& other) {
     return other.sequence.load(std::memory_order_relaxed);
@@ -86,13 +92,17 @@ bool Queue::takeEvent(Slot& slot) noexcept {
     }
     return oldest != nullptr;
   };
-  if (!look([&](std::uint64_t sequence) { return knownComplete(sequence); }) &&
-      !look([&](std::uint64_t sequence) { return query(sequence) == kCudaSuccess; })) {
-    return false;
+  const bool complete =
+      look([&](std::uint64_t sequence) { return knownComplete(sequence); }) ||
+      (!ordered_ && look([&](std::uint64_t sequence) { return query(sequence) == kCudaSuccess; }));
+  if (!complete) {
+    (void)look([](std::uint64_t) { return true; });
+    GMAC_TRY(awaitEvent(calls_, oldest->event));
+    noteComplete(sequenceOfSlot(*oldest));
   }
   slot.event = oldest->event.load();
   slot.ownsEvent = std::exchange(oldest->ownsEvent, false);
-  return true;
+  return Status();
 }
 
 Status Queue::giveEvent(Slot& slot) {
@@ -100,16 +110,16 @@ Status Queue::giveEvent(Slot& slot) {
   constexpr std::uint32_t kPause = 64;
   if (pauseOfEvents_ > 0) {
     --pauseOfEvents_;
-    if (takeEvent(slot)) return Status();
+    return takeEvent(slot);
   }
   std::array<char, 256> words;  // (nothing is allocated in a fault)
   std::snprintf(words.data(), words.size(), "%s", lastErrorText());
   const adsmError_t code = lastErrorCode();
   const Status made = makeEvent(slot);
-  if (made.ok() || !takeEvent(slot)) return made;
+  if (made.ok() || !hasEvents()) return made;
   recordError(code, words.data());
   pauseOfEvents_ = kPause;
-  return Status();
+  return takeEvent(slot);
 }
 
 Ticket Queue::newest() const noexcept {

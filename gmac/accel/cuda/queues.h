@@ -117,7 +117,8 @@ class Queue {
 
   Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
   Status makeEvent(Slot& slot);
-  bool takeEvent(Slot& slot) noexcept;
+  bool hasEvents() const noexcept;
+  Status takeEvent(Slot& slot);
   Status giveEvent(Slot& slot);
   void noteComplete(std::uint64_t sequence) noexcept;
   // Frees the slot of `sequence` of the work that used it last.

@@ -92,7 +92,7 @@ Result<Step> Coarsening::retry(Lock& lock, Status failed) {
 }
 
 // The kernel's limit of mappings is reached: grows the blocks of the object that has the most of
-// them.
+// them. Where there is none, closes what may be closed.
 Status Coarsening::coarsen(Lock& lock) {
   if (freed_.giveBackAll(lock)) {
     return {};  // the caller tries again with the mappings that this has freed

@@ -37,7 +37,7 @@ class Coarsening {
   // Before an object is made. adsmErrorHostMemory: there is no mapping for it.
   Status leaveMappingsForObject(Lock& lock);
   // After a change failed: kRetry where the kernel's limit of mappings was the reason, and blocks
-  // have been joined; else the failure.
+  // have been joined, or closed; else the failure.
   Result<Step> retry(Lock& lock, Status failed);
 
  private:
