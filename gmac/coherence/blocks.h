@@ -278,6 +278,7 @@ class Blocks {
                     accel::Ticket* newest);
   void flushed(Object& object, BlockRange range, accel::Ticket newest);
   Result<Step> fetchToOpen(Lock& lock, Object& object, ByteRange bytes, Intent intent, State next);
+  Result<Step> openCurrent(Lock& lock, Object& object, ByteRange bytes, State next);
   Result<Step> awaitOldBytes(Lock& lock, Object& object, BlockIndex index);
   Status verifyAll();
   Status verifyState(Object& object, BlockIndex index) const;

@@ -371,14 +371,23 @@ Event Blocks::eventOf(const Object& object, ByteRange bytes, Intent intent) {
               : (write ? Event::kWrite : Event::kRead);
 }
 
-Result<bool> Blocks::refusePart(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
+// (Not inlined: an access that waits for kernels, and tells of their crash, needs its stack.)
+[[gnu::noinline]] Result<bool> Blocks::refusePart(Lock& lock, Object& object, ByteRange bytes,
+                                                  Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
   const Block& block = object[index];
   if (block.state != State::kInvalid) {
-    if (!block.openInPart() || !block.idle()) {
+    const bool suffices =
+        object.openOf(index).contains(bytes) && (intent == Intent::kRead || isDirty(block.state));
+    if (!block.openInPart() || !block.idle() || suffices) {
       return false;
     }
-    GMAC_TRY(block.page != 0 ? closePage(lock, object, index) : closePart(lock, object, index));
+    if (block.page != 0) {
+      GMAC_TRY(closePage(lock, object, index));
+    } else {
+      object.windows.outgrown(index);
+      GMAC_TRY(closePart(lock, object, index));
+    }
     return true;
   }
   const Event event = eventOf(object, bytes, intent);
@@ -493,6 +502,33 @@ Result<Step> Blocks::awaitOldBytes(Lock& lock, Object& object, BlockIndex index)
   return Step::kRetry;
 }
 
+// Of a block that has the bytes, which nothing reads any more where they are written. (Not inlined:
+// an access that waits for kernels, and tells of their crash, needs its stack.)
+[[gnu::noinline]] Result<Step> Blocks::openCurrent(Lock& lock, Object& object, ByteRange bytes,
+                                                   State next) {
+  const BlockIndex index{bytes.begin / object.blockBytes};
+  const Block& block = object[index];
+  const bool suffices = object.openOf(index).contains(bytes);
+  if ((block.state != next || !suffices) && lock.callsWait()) {
+    lock.waitForChange();
+    return Step::kRetry;
+  }
+  // (From here on the lock is not let go before the pages are open, or the block is in transit.)
+  if (block.state == next && suffices) {
+    // Another thread has been faster, or a failure has left the protection stricter than the state.
+    GMAC_TRY(protectAs(lock, object, index, next));
+    return Step::kDone;
+  }
+  if (isDirty(next) && !isDirty(block.state) && object.split.isSplit() && !object.isZeroCopy()) {
+    const OfGroup of = groupOf(object, index);
+    object.split.dirties(of.number(), of.firstDirty);
+    noteSplit(object);
+  }
+  // If the page that is open is not enough, all are to be.
+  GMAC_TRY(openPages(lock, object, {index, index + 1}, next, suffices ? block.page : 0));
+  return Step::kOpened;
+}
+
 Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent intent) {
   const BlockIndex index{bytes.begin / object.blockBytes};
   const Block& block = object[index];
@@ -529,25 +565,7 @@ Result<Step> Blocks::open(Lock& lock, Object& object, ByteRange bytes, Intent in
       return step;
     }
   }
-  const bool suffices = object.openOf(index).contains(bytes);
-  if ((block.state != transition.next || !suffices) && lock.callsWait()) {
-    lock.waitForChange();
-    return Step::kRetry;
-  }
-  // (From here on the lock is not let go before the pages are open, or the block is in transit.)
-  if (block.state == transition.next && suffices) {
-    // Another thread has been faster, or a failure has left the protection stricter than the state.
-    GMAC_TRY(protectAs(lock, object, index, transition.next));
-    return Step::kDone;
-  }
-  if (becomesDirty && object.split.isSplit() && !object.isZeroCopy()) {
-    const OfGroup of = groupOf(object, index);
-    object.split.dirties(of.number(), of.firstDirty);
-    noteSplit(object);
-  }
-  // If the page that is open is not enough, all are to be.
-  GMAC_TRY(openPages(lock, object, {index, index + 1}, transition.next, suffices ? block.page : 0));
-  return Step::kOpened;
+  return openCurrent(lock, object, bytes, transition.next);
 }
 
 // Opens blocks that have their bytes. The lock is let go meanwhile: the system call is most of what

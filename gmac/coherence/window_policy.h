@@ -108,9 +108,10 @@ class WindowPolicy {
 
   // An access to `index` has opened blocks as a whole.
   void openedWhole(BlockRange blocks, BlockIndex index) {
-    if (!continuesRun(index)) {
+    if (!continuesRun(index) && refused_ > 0) {
+      --refused_;
+    } else if (!continuesRun(index)) {
       (isKnown() ? trials_ : *first_).passed();
-      refused_ -= refused_ > 0 ? 1 : 0;
     }
     noteRun(blocks);
   }

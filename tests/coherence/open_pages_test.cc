@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -84,6 +85,12 @@ class OpenPages : public ::testing::Test {
   }
   void expectPattern(const std::vector<std::pair<std::size_t, std::byte>>& changed = {}) {
     testing::expectPattern(*machine_, a_, kBytes, changed);
+  }
+  static void* setBytes(void* to, int value, std::size_t bytes) {
+    return std::memset(to, value, bytes);
+  }
+  static void* moveBytes(void* to, const void* from, std::size_t bytes) {
+    return std::memmove(to, from, bytes);
   }
   static std::uint64_t faults() { return stats().readFaults.value() + stats().writeFaults.value(); }
 
@@ -393,15 +400,39 @@ TEST_F(OpenPages, AnOpeningThatFailsLeavesWhatWasOpen) {
 // What overwrites all of a block has outgrown its page.
 TEST_F(OpenPages, GoOnAfterABulkFill) {
   start(pages(kWindow));
-  const auto fills = [](void* to, int value, std::size_t bytes) {
-    return std::memset(to, value, bytes);
-  };
   for (int round = 0; round < 40; ++round) {
     ASSERT_TRUE(machine_->tryCall(read_, {a_}).ok());
     (void)load(a_ + kPage);
-    if (round == 0) memory().fill(a_, 7, kWindow, fills);
+    if (round == 0) memory().fill(a_, 7, kWindow, &setBytes);
   }
   EXPECT_EQ(accessAt(a_ + kPage), os::Access::kRead);
+  EXPECT_EQ(accessAt(a_), os::Access::kNone);
+}
+
+TEST_F(OpenPages, SufficeForABulkFillInThem) {
+  start(pages(kWindow));
+  (void)load(a_ + kPage);
+  memory().fill(a_ + kPage + 8, 7, 16, &setBytes);
+  EXPECT_EQ(accessAt(a_ + kPage), os::Access::kReadWrite);
+  EXPECT_EQ(accessAt(a_), os::Access::kNone);
+  EXPECT_EQ(load(a_ + kPage + 8), 7);
+  machine_->verify();
+}
+
+// After a refusal, too.
+TEST_F(OpenPages, AreTriedAgainWhereBulkCopiesAloneRead) {
+  start(pages(kWindow));
+  os::failNext(os::Call::kProtect, 1, ENOMEM);
+  (void)load(a_ + kPage);
+  EXPECT_FALSE(os::injectionArmed());
+  EXPECT_EQ(accessAt(a_), os::Access::kRead);
+  std::array<std::byte, 16> to{};
+  for (int round = 0; round < 1100; ++round) {
+    ASSERT_TRUE(machine_->tryCall(read_, {a_}).ok());
+    memory().copy(to.data(), a_ + kPage, to.size(), &moveBytes);
+  }
+  ASSERT_TRUE(machine_->tryCall(read_, {a_}).ok());
+  (void)load(a_ + kPage);
   EXPECT_EQ(accessAt(a_), os::Access::kNone);
 }
 

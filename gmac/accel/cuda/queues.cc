@@ -74,8 +74,8 @@ bool Queue::hasEvents() const noexcept {
   return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.ownsEvent; });
 }
 
-// The event of complete work, the oldest that there is; where none is complete, of the oldest, as
-// where the ring is full. In a fault there is nobody who could be told that the driver makes no
+// The event of complete work, the oldest that there is. Where none is complete, waits for some, as
+// where the ring is full: in a fault there is nobody who could be told that the driver makes no
 // event.
 Status Queue::takeEvent(Slot& slot) {
   Slot* oldest = nullptr;
@@ -92,13 +92,16 @@ Status Queue::takeEvent(Slot& slot) {
     }
     return oldest != nullptr;
   };
-  const bool complete =
-      look([&](std::uint64_t sequence) { return knownComplete(sequence); }) ||
-      (!ordered_ && look([&](std::uint64_t sequence) { return query(sequence) == kCudaSuccess; }));
-  if (!complete) {
-    (void)look([](std::uint64_t) { return true; });
-    GMAC_TRY(awaitEvent(calls_, oldest->event));
-    noteComplete(sequenceOfSlot(*oldest));
+  if (!look([&](std::uint64_t sequence) { return knownComplete(sequence); })) {
+    int failure = kCudaSuccess;
+    const auto hasEnded = [&](std::uint64_t sequence) {
+      const int code = query(sequence);
+      failure = code == kCudaSuccess || code == kCudaNotReady ? failure : code;
+      return code == kCudaSuccess;
+    };
+    for (Backoff backoff; !look(hasEnded); backoff.step()) {
+      if (failure != kCudaSuccess) return calls_.queryFailed(failure, nullptr);
+    }
   }
   slot.event = oldest->event.load();
   slot.ownsEvent = std::exchange(oldest->ownsEvent, false);

@@ -400,6 +400,8 @@ Result<Step> BulkMemory::openForReading(Lock& lock, Object& object, ByteRange by
     if (!waited && lock.callsWait()) {
       lock.waitForChange();
     } else if (!waited) {
+      object.windows.openedWhole({i, end}, i);
+      object.pagePolicy.openedWhole({i, end}, i);
       if (const Status fetched = blocks_.fetch(lock, object, {i, end}, Event::kRead);
           !fetched.ok()) {
         return coarsening_.retry(lock, fetched);
@@ -434,7 +436,8 @@ Result<Step> BulkMemory::openForWriting(Lock& lock, const Part& part) {
     }
     const Block& block = object[i];
     const bool lacking = block.state == State::kInvalid || isPart(block.state);
-    if (!block.settled() || (lacking && !part.covers(i))) {
+    const bool inPage = block.page != 0 && object.openOf(i).contains(wanted(i));
+    if (!block.settled() || (lacking && !part.covers(i)) || inPage) {
       // Opening it may have evicted blocks that were looked at before. (A single one is open then,
       // though it may not be usable: after a failure elsewhere in the object.)
       auto step = access_.open(lock, object, wanted(i), Intent::kWrite);
