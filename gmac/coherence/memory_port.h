@@ -112,10 +112,10 @@ class MemoryPort {
   // How many threads, the caller included, may work on one such transfer. 1 in a child of fork.
   virtual std::size_t ioThreads() const noexcept;
 
-  // Hints: the program has finished with a range for now, or is about to use it. They never wait
-  // for a copy or a kernel and change no visible byte. They do nothing where the protocol forbids
-  // it or a thread uses the block, and ignore parts that are not shared. After an error nothing is
-  // lost: the call or access that needs the copy meets the error again.
+  // Hints: the program does not write a range before a kernel uses it, or is about to use it. They
+  // never wait for a copy or a kernel and change no visible byte. They do nothing where the
+  // protocol forbids it or a thread uses the block, and ignore parts that are not shared. After an
+  // error nothing is lost: the call or access that needs the copy meets the error again.
   //
   // startFlush: starts to copy the dirty blocks that lie wholly in the range to the accelerator;
   // the CPU may still read them. For bytes that a kernel uses next.

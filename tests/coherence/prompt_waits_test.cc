@@ -51,6 +51,28 @@ class Program : public ::testing::Test {
     return waited;
   }
 
+  // Every eighth call's kernel does not end in a slice. `meanwhile()` comes while the call waits.
+  template <typename Meanwhile>
+  void expectFewSlicesInVain(Meanwhile meanwhile) {
+    roundsUntilTheyMay();
+    int inVain = 0;
+    constexpr int kTurns = 4000;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      (void)policy_.mayWait();
+      const bool sliced = policy_.takeSlice() != 0;
+      inVain += sliced ? 1 : 0;
+      meanwhile();
+      policy_.inVain(sliced);
+      policy_.returns(now_ += 200 * kUs);
+      policy_.waits(now_ += kUs);
+      for (int i = 0; i < 7; ++i) {
+        round();
+      }
+    }
+    EXPECT_GE(inVain, 1);
+    EXPECT_LE(inVain, 7) << "in " << 8 * kTurns << " rounds";
+  }
+
   PromptWaits policy_{PromptWaits::Limits{}};
   std::uint64_t now_ = 1;
   int awaited_ = 0;
@@ -107,42 +129,12 @@ TEST_F(Program, WhereTheyWereRightAgainTheyDoSoSooner) {
 
 // A call may wait for a slice in vain, whatever the program waits for next: that may be other work.
 TEST_F(Program, ThoseWhoseKernelsDoNotEndInASliceDoSoEverMoreRarely) {
-  roundsUntilTheyMay();
-  int lost = 0;
-  constexpr int kTurns = 4000;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    (void)policy_.mayWait();
-    const bool sliced = policy_.takeSlice() != 0;
-    lost += sliced ? 1 : 0;
-    policy_.inVain(sliced);
-    policy_.returns(now_ += 200 * kUs);
-    policy_.waits(now_ += kUs);
-    for (int i = 0; i < 7; ++i) {
-      round();
-    }
-  }
-  EXPECT_GE(lost, 1);
-  EXPECT_LE(lost, 7) << "in " << 8 * kTurns << " rounds";
+  expectFewSlicesInVain([] {});
 }
 
 // Another thread's call returns, and waits, while this one waits for a slice.
 TEST_F(Program, WhatAnotherThreadDoesMeanwhilePaysForNone) {
-  roundsUntilTheyMay();
-  int lost = 0;
-  constexpr int kTurns = 4000;
-  for (int turn = 0; turn < kTurns; ++turn) {
-    const bool sliced = policy_.takeSlice() != 0;
-    lost += sliced ? 1 : 0;
-    round();
-    policy_.inVain(sliced);
-    policy_.returns(now_ += 200 * kUs);
-    policy_.waits(now_ += kUs);
-    for (int i = 0; i < 7; ++i) {
-      round();
-    }
-  }
-  EXPECT_GE(lost, 1);
-  EXPECT_LE(lost, 7) << "in " << 9 * kTurns << " rounds";
+  expectFewSlicesInVain([this] { round(); });
 }
 
 // Turns of 50 calls beside another process, of which the first waits for a time slice: now and then
