@@ -213,6 +213,15 @@ class Accelerator {
   // Asynchronous; after every copyIn submitted before, and after earlier launches. `args` are
   // copied. Fault path for at most 8 arguments of 8 bytes.
   virtual Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) = 0;
+  // As launch(), and endIsAwaited() for its ticket, which may be less work than both.
+  virtual Result<Ticket> launchAwaited(LoadedKernel& kernel, const LaunchShape& shape,
+                                       void** args) {
+    const Result<Ticket> launched = launch(kernel, shape, args);
+    if (launched.ok()) {
+      endIsAwaited(*launched);
+    }
+    return launched;
+  }
   // Sets a constant for launches submitted afterwards; `data` is copied before return. Blocks.
   virtual Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;

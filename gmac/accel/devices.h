@@ -120,6 +120,12 @@ class Devices {
   // `after`: other devices' work that comes first, where they reach each other's memory.
   virtual Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
                                 void** args, std::span<const Ticket> after) = 0;
+  // As Accelerator::launchAwaited(); the caller says endIsAwaited() as well.
+  virtual Result<Ticket> launchAwaited(std::size_t device, LoadedKernel& kernel,
+                                       const LaunchShape& shape, void** args,
+                                       std::span<const Ticket> after) {
+    return launch(device, kernel, shape, args, after);
+  }
   virtual Status setConstant(std::size_t device, LoadedKernel& kernel,
                              const adsmConstant_t& constant, const void* data,
                              std::size_t bytes) = 0;

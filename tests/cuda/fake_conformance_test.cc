@@ -295,8 +295,138 @@ TEST_P(ToldEnds, AKernelThatCrashesIsFoundOut) {
   int looks = 0;
   while (!accelerator().done(ticket) && looks < 1000) ++looks;
   EXPECT_GT(looks, 1);
-  EXPECT_LT(looks, 100);
+  EXPECT_LT(looks, 300);
   EXPECT_EQ(accelerator().wait(ticket).code(), adsmErrorKernel);
+}
+
+// Launches whose end somebody is about to wait for.
+class AwaitedLaunches : public ToldEnds {
+ protected:
+  void SetUp() override {
+    ToldEnds::SetUp();
+    kernel_ = load(&kIncrement);
+    ASSERT_TRUE(kernel_);
+    object_ = std::make_unique<Object>(accelerator(), pageBytes());
+    ASSERT_TRUE(object_->good());
+  }
+  void TearDown() override {
+    kernel_.reset();
+    object_.reset();
+    ToldEnds::TearDown();
+  }
+  Ticket launch() {
+    void* address = object_->app();
+    std::uint64_t count = 1;
+    std::uint32_t by = 1;
+    void* args[] = {&address, &count, &by};
+    return good(accelerator().launchAwaited(*kernel_, shapeFor(1), args));
+  }
+  static std::size_t events() { return fake_cuda::calls("cuEventRecord"); }
+
+  std::unique_ptr<LoadedKernel> kernel_;
+  std::unique_ptr<Object> object_;
+};
+INSTANTIATE_TEST_SUITE_P(FakeCuda, AwaitedLaunches, testing::Values(&kFakeKit), kitName);
+
+TEST_P(AwaitedLaunches, AreSeenToEndByTheirWordAlone) {
+  for (int round = 0; round < 3; ++round) {
+    const std::size_t before[] = {events(), words(), questions()};
+    const Ticket ticket = launch();
+    EXPECT_EQ(words(), before[1] + 1);
+    accelerator().endIsAwaited(ticket);
+    EXPECT_FALSE(accelerator().done(ticket));
+    ASSERT_TRUE(streams().waitForAll().ok());
+    EXPECT_TRUE(accelerator().done(ticket));
+    EXPECT_TRUE(accelerator().succeeded(ticket));
+    waitFor(ticket);
+    EXPECT_EQ(words(), before[1] + 1);
+    EXPECT_EQ(events(), before[0]);
+    EXPECT_EQ(questions(), before[2]);
+  }
+}
+
+TEST_P(AwaitedLaunches, TheNextWorkFindsTheEventOfOneThatStillRunsRecorded) {
+  const std::size_t before = events();
+  const Ticket first = launch();
+  const Ticket second = launch();
+  EXPECT_EQ(events(), before + 1);
+  const Ticket third = fill(*object_);
+  EXPECT_EQ(events(), before + 3);
+  EXPECT_FALSE(accelerator().done(third) && !accelerator().done(first));
+  waitFor(first);
+  waitFor(second);
+  waitFor(third);
+  EXPECT_EQ(events(), before + 3);
+}
+
+TEST_P(AwaitedLaunches, AnotherQueueWaitsForIt) {
+  for (int round = 0; round < 20; ++round) {
+    auto* const byte = reinterpret_cast<volatile unsigned char*>(object_->runtime());
+    const std::size_t before = events();
+    const Ticket ticket = launch();
+    const Ticket copied =
+        good(accelerator().copyOut(object_->runtime(), object_->device(), 1, ticket));
+    EXPECT_EQ(events(), before + 2);
+    waitFor(copied);
+    EXPECT_TRUE(accelerator().done(ticket));
+    EXPECT_EQ(*byte, static_cast<unsigned char>(round + 1));
+  }
+}
+
+TEST_P(AwaitedLaunches, OneWhoseWordDoesNotComeIsAskedFor) {
+  const std::size_t before = events();
+  const Ticket ticket = launch();
+  int looks = 0;
+  while (!accelerator().done(ticket) && looks < 1000) ++looks;
+  EXPECT_GT(looks, 100);
+  EXPECT_LT(looks, 300);
+  EXPECT_EQ(events(), before + 1);
+}
+
+TEST_P(AwaitedLaunches, OneThatCrashesIsFoundOut) {
+  const auto poke = load(&kPoke);
+  ASSERT_TRUE(poke);
+  void* nowhere = reinterpret_cast<void*>(16);
+  void* args[] = {&nowhere};
+  const Ticket ticket = good(accelerator().launchAwaited(*poke, shapeFor(1), args));
+  EXPECT_EQ(accelerator().wait(ticket).code(), adsmErrorKernel);
+}
+
+// A device fails by itself: before the event is recorded, which then fails, too.
+TEST_P(AwaitedLaunches, OneWhoseDeviceFailsMeanwhileIsFoundOut) {
+  for (const bool asks : {false, true}) {
+    auto other = makeCudaAccelerator();
+    ASSERT_TRUE(other.ok()) << lastErrorText();
+    const auto kernel = (*other)->load(kPoke);
+    ASSERT_TRUE(kernel.ok()) << lastErrorText();
+    void* nowhere = reinterpret_cast<void*>(16);
+    void* args[] = {&nowhere};
+    const Ticket ticket = good((*other)->launchAwaited(**kernel, shapeFor(1), args));
+    fake_cuda::failAll(CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (int look = 0; asks && look < 300; ++look) static_cast<void>((*other)->done(ticket));
+    EXPECT_EQ((*other)->wait(ticket).code(), adsmErrorKernel) << lastErrorText();
+    EXPECT_EQ((*other)->wait(ticket).code(), adsmErrorAcceleratorLost);
+    fake_cuda::failAll(CUDA_SUCCESS);
+  }
+}
+
+// No older work's event answers for it.
+TEST_P(AwaitedLaunches, WhereItsEventCannotBeRecordedItHasNotEnded) {
+  for (std::size_t i = 0; i < 2 * cuda::Queue::kSlots; ++i) waitFor(fill(*object_));
+  const Ticket ticket = launch();
+  fake_cuda::failAlways("cuEventRecord", CUDA_ERROR_OUT_OF_MEMORY);
+  for (int look = 0; look < 1000; ++look) ASSERT_FALSE(accelerator().done(ticket)) << look;
+  EXPECT_EQ(accelerator().copyOut(object_->runtime(), object_->device(), 1, ticket).status().code(),
+            adsmErrorAcceleratorMemory);
+  fake_cuda::failAlways("cuEventRecord", CUDA_SUCCESS);
+  waitFor(ticket);
+}
+
+TEST_P(AwaitedLaunches, WhereTheDeviceCannotTellTheyHaveEvents) {
+  fake_cuda::failNext("cuStreamWriteValue64_v2", CUDA_ERROR_NOT_SUPPORTED);
+  const std::size_t before = events();
+  waitFor(launch());
+  EXPECT_EQ(events(), before + 1);
 }
 
 TEST_P(ToldEnds, WhereTheDeviceCannotTellItIsAsked) {

@@ -289,6 +289,9 @@ class DriverCalls final : public DeviceCalls {
   Status record(Event event, Stream stream) override {
     return check(driver_.cuEventRecord, event, stream);
   }
+  int tryRecord(Event event, Stream stream) noexcept override {
+    return driver_.cuEventRecord(event, stream);
+  }
   Status streamWait(Stream stream, Event event) override {
     return check(driver_.cuStreamWaitEvent, stream, event, 0u);
   }

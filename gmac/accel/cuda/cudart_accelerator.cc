@@ -177,6 +177,9 @@ class RuntimeCalls final : public DeviceCalls {
   Status record(Event event, Stream stream) override {
     return check(cudart_.cudaEventRecord, event, stream);
   }
+  int tryRecord(Event event, Stream stream) noexcept override {
+    return cudart_.cudaEventRecord(event, stream);
+  }
   Status streamWait(Stream stream, Event event) override {
     return check(cudart_.cudaStreamWaitEvent, stream, event, 0u);
   }

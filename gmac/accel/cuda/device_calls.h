@@ -242,6 +242,8 @@ class DeviceCalls {
   virtual Status fill(std::uintptr_t to, unsigned char value, std::size_t bytes, Stream stream) = 0;
 
   virtual Status record(Event event, Stream stream) = 0;
+  // The same; CUDA's own number, as query() has it.
+  virtual int tryRecord(Event event, Stream stream) noexcept = 0;
   virtual Status streamWait(Stream stream, Event event) = 0;
   // Whether the device writes words of registered memory as work of a stream. Constant while the
   // layer is open.

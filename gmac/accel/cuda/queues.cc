@@ -32,6 +32,7 @@ Queue::~Queue() { close(); }
 void Queue::close() noexcept {
   const std::lock_guard lock(mutex_);
   pauseOfEvents_ = 0;
+  unrecorded_ = 0;
   const std::uint64_t newest = newest_.load(std::memory_order_relaxed);
   const bool lost = calls_.health().lost();
   // Whatever fails here fails because the device or the process is going away, and takes these with
@@ -50,6 +51,7 @@ void Queue::close() noexcept {
 }
 
 Status Queue::open() {
+  told_ = 0;  // (by what was before)
   if (ordered_) {
     Result<Stream> stream = calls_.createStream();
     if (!stream.ok()) return stream.status();
@@ -149,15 +151,27 @@ std::optional<int> Queue::look(std::uint64_t sequence) noexcept {
     noteComplete(sequence);
     return kCudaSuccess;
   }
-  // Work that fails writes nothing. (The first looks follow each other closely: backoff.h.)
-  constexpr std::uint32_t kLooks = 32;
+  // Work that fails writes nothing. (The first looks follow each other closely, see backoff.h, and
+  // a question to the driver takes as long as ten of them.)
   constexpr std::uint32_t kCloseLooks = 256;
   const std::uint32_t look = looks_.fetch_add(1, std::memory_order_relaxed);
-  const bool close = look < kCloseLooks && look % kLooks != kLooks - 1;
-  return close ? std::optional(static_cast<int>(kCudaNotReady)) : std::nullopt;
+  return look < kCloseLooks ? std::optional(static_cast<int>(kCudaNotReady)) : std::nullopt;
 }
 
 int Queue::ask(std::uint64_t sequence) noexcept {
+  if (unrecorded_.load(std::memory_order_acquire) == sequence) [[unlikely]] {
+    // (Whoever asks looks again, and a handler of the program's may have interrupted who holds it.)
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return kCudaNotReady;
+    if (isUnrecorded()) {
+      if (calls_.tryRecord(eventOf(sequence), stream_) != kCudaSuccess) {
+        // (It stands for older work, but a failure of the device's is this work's as well.)
+        const int code = calls_.query(eventOf(sequence));
+        return code == kCudaSuccess ? kCudaNotReady : code;
+      }
+      unrecorded_.store(0, std::memory_order_release);
+    }
+  }
   // Should the event be recorded for later work meanwhile, then this work was complete before that,
   // and the answer is either right or "not ready", after which the next look finds the slot moved
   // on.
@@ -166,19 +180,42 @@ int Queue::ask(std::uint64_t sequence) noexcept {
   return code;
 }
 
+bool Queue::isUnrecorded() noexcept {
+  const std::uint64_t sequence = unrecorded_.load(std::memory_order_relaxed);
+  if (sequence != 0 && look(sequence) == kCudaSuccess) {
+    unrecorded_.store(0, std::memory_order_release);
+    return false;
+  }
+  return sequence != 0;
+}
+
+Status Queue::recordLate() {
+  if (isUnrecorded()) {
+    GMAC_TRY(calls_.record(eventOf(unrecorded_.load(std::memory_order_relaxed)), stream_));
+    unrecorded_.store(0, std::memory_order_release);
+  }
+  return Status();
+}
+
 void Queue::endIsAwaited(std::uint64_t sequence, Stream stream) noexcept {
   const auto told = [&] { return told_.load(std::memory_order_relaxed) == sequence; };
   if (words_ == nullptr || told()) return;
   // Whoever submits now makes the work an older one.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   // (The word has one stream's values at a time.)
-  if (!lock.owns_lock() || newest_.load(std::memory_order_relaxed) != sequence || told() ||
-      !(ordered_ || allTold()) ||
-      !words_->tell(calls_, stream, static_cast<std::size_t>(id_), sequence)) {
-    return;
+  if (lock.owns_lock() && newest_.load(std::memory_order_relaxed) == sequence && !told() &&
+      (ordered_ || allTold())) {
+    (void)tellEnd(sequence, stream);
+  }
+}
+
+bool Queue::tellEnd(std::uint64_t sequence, Stream stream) noexcept {
+  if (words_ == nullptr || !words_->tell(calls_, stream, static_cast<std::size_t>(id_), sequence)) {
+    return false;
   }
   looks_.store(0, std::memory_order_relaxed);
   told_.store(sequence, std::memory_order_release);
+  return true;
 }
 
 bool Queue::allTold() const noexcept {

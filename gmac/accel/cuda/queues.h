@@ -67,16 +67,16 @@ class Queue {
   // before this one does (the foreign queue's, of the same stream).
   template <typename Work>
   Result<Ticket> submit(Stream stream, Work&& work, std::uint64_t earlier = 0) {
-    const std::lock_guard lock(mutex_);
-    const std::uint64_t sequence = newest_.load(std::memory_order_relaxed) + 1;
-    GMAC_TRY(retire(sequence));
-    GMAC_TRY(work());
-    GMAC_TRY(calls_.record(slotOf(sequence).event, stream));
-    slotOf(sequence).chain = chainAfter(earlier, sequence);
-    newest_.store(sequence, std::memory_order_release);
-    return ticketOf(id_, sequence);
+    return submit(stream, work, earlier, [] { return false; });
   }
-
+  // The same in an ordered queue, for work whose end somebody is about to wait for: as
+  // endIsAwaited() afterwards. The device does without the event in between where nobody asks for
+  // that.
+  template <typename Work>
+  Result<Ticket> submitAwaited(Work&& work) {
+    return submit(stream_, work, 0,
+                  [this] { return tellEnd(newest_.load(std::memory_order_relaxed) + 1, stream_); });
+  }
   // The ticket of the newest work; complete when there is none.
   Ticket newest() const noexcept;
 
@@ -97,9 +97,18 @@ class Queue {
   void endIsAwaited(std::uint64_t sequence, Stream stream) noexcept;
   // Whether the device has written all that it was to tell.
   bool allTold() const noexcept;
-  // The event that stands for the work. Valid for ever, though it may by now stand for later work.
+  // The event that stands for the work. Valid for ever, though it may by now stand for later work;
+  // or, until it is recorded, for older work.
   Event eventOf(std::uint64_t sequence) const noexcept {
     return slots_[sequence % kSlots].event.load(std::memory_order_relaxed);
+  }
+  // The same once it is recorded.
+  Result<Event> recordedEvent(std::uint64_t sequence) {
+    if (unrecorded_.load(std::memory_order_acquire) == sequence) [[unlikely]] {
+      const std::lock_guard lock(mutex_);
+      GMAC_TRY(recordLate());
+    }
+    return eventOf(sequence);
   }
 
  private:
@@ -116,6 +125,30 @@ class Queue {
   };
 
   Slot& slotOf(std::uint64_t sequence) noexcept { return slots_[sequence % kSlots]; }
+  // `told()`: after the work; whether the device will tell of its end.
+  template <typename Work, typename Told>
+  Result<Ticket> submit(Stream stream, Work& work, std::uint64_t earlier, Told told) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t sequence = newest_.load(std::memory_order_relaxed) + 1;
+    GMAC_TRY(recordLate());
+    GMAC_TRY(retire(sequence));
+    GMAC_TRY(work());
+    if (told()) {
+      unrecorded_.store(sequence, std::memory_order_release);
+    } else {
+      GMAC_TRY(calls_.record(slotOf(sequence).event, stream));
+    }
+    slotOf(sequence).chain = chainAfter(earlier, sequence);
+    newest_.store(sequence, std::memory_order_release);
+    return ticketOf(id_, sequence);
+  }
+  // Whether the event of the newest work has not been recorded, and the work may still run; that,
+  // and if so, records it. Under mutex_.
+  bool isUnrecorded() noexcept;
+  Status recordLate();
+  // Whether the device will tell of the end of all that the stream holds, as that of this work.
+  // Under mutex_.
+  bool tellEnd(std::uint64_t sequence, Stream stream) noexcept;
   Status makeEvent(Slot& slot);
   bool hasEvents() const noexcept;
   Status takeEvent(Slot& slot);
@@ -136,6 +169,8 @@ class Queue {
   EndWords* const words_;
   std::atomic<std::uint64_t> told_{0};   // the newest work whose end the device tells
   std::atomic<std::uint32_t> looks_{0};  // at its word
+  // The newest work, if its event has not been recorded; 0: it has been, or the work has ended.
+  std::atomic<std::uint64_t> unrecorded_{0};
   Stream stream_ = nullptr;
   std::mutex mutex_;
   std::uint32_t pauseOfEvents_ = 0;  // so many are not asked of the driver; under mutex_

@@ -215,10 +215,11 @@ void StreamAccelerator::freePinned(void* address, std::size_t) noexcept {
 
 Status StreamAccelerator::order(DeviceCalls& calls, Stream stream, Ticket ticket) {
   if (ticket.value == 0) return Status();
-  const Queue& queue = queueOf(ticket);
+  Queue& queue = queueOf(ticket);
   if (queue.stream() == stream && stream != nullptr) return Status();
   if (queue.knownComplete(sequenceOf(ticket))) return Status();
-  return calls.streamWait(stream, queue.eventOf(sequenceOf(ticket)));
+  const Result<Event> event = queue.recordedEvent(sequenceOf(ticket));
+  return event.ok() ? calls.streamWait(stream, *event) : event.status();
 }
 
 Result<Ticket> StreamAccelerator::copyIn(DeviceAddress to, const void* from, std::size_t bytes,
@@ -318,16 +319,18 @@ Result<StreamAccelerator::KernelQueue> StreamAccelerator::kernelQueue(std::size_
 }
 
 template <typename Function>
-Result<Ticket> StreamAccelerator::submitTo(const KernelQueue& to, Function&& work) {
+Result<Ticket> StreamAccelerator::submitTo(const KernelQueue& to, Function&& work, End end) {
   const DeviceScope scope(to.calls);
-  return to.queue.submit(to.queue.stream(), [&]() -> Status {
+  const auto inOrder = [&]() -> Status {
     const Ticket newestIn = in_.newest();
     if (sequenceOf(newestIn) > to.waitedFor) {
       GMAC_TRY(order(to.calls, to.queue.stream(), newestIn));
       to.waitedFor = sequenceOf(newestIn);
     }
     return work();
-  });
+  };
+  return end == End::kAwaited ? to.queue.submitAwaited(inOrder)
+                              : to.queue.submit(to.queue.stream(), inOrder);
 }
 
 template <typename Function>
@@ -439,25 +442,21 @@ Result<LoadedKernel*> StreamAccelerator::loadedIn(const KernelQueue& queue, Load
   });
 }
 
-Result<Ticket> StreamAccelerator::launch(LoadedKernel& kernel, const LaunchShape& shape,
-                                         void** args) {
-  return launch(0, kernel, shape, args, {});
-}
-
 Result<Ticket> StreamAccelerator::launch(std::size_t device, LoadedKernel& kernel,
                                          const LaunchShape& shape, void** args,
-                                         std::span<const Ticket> after) {
+                                         std::span<const Ticket> after, End end) {
   const adsmKernelDesc_t& desc = static_cast<DescribedKernel&>(kernel).desc();
   ArgumentCopy copied({desc.paramSizes, desc.paramCount}, args);
   const Result<KernelQueue> queue = kernelQueue(device);
   if (!queue.ok()) return queue.status();
   Result<LoadedKernel*> loaded = loadedIn(*queue, kernel);
   if (!loaded.ok()) return loaded.status();
-  return submitTo(*queue, [&]() -> Status {
+  const auto work = [&]() -> Status {
     Stream const stream = queue->queue.stream();
     for (const Ticket ticket : after) GMAC_TRY(order(queue->calls, stream, ticket));
     return queue->calls.launch(**loaded, shape, copied.get(), stream);
-  });
+  };
+  return submitTo(*queue, work, end);
 }
 
 Result<Ticket> StreamAccelerator::submit(Work& work) {

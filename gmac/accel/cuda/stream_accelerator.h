@@ -39,8 +39,9 @@ namespace gmac::accel::cuda {
 // The `cuda` and `cudart` accelerators: three streams, a ring of events for each, and a fourth ring
 // for marks on the application's own streams; a kernel stream on each other device. Thread-safe;
 // owned by the runtime. The fault handler
-// may call what the interface says: those methods take one queue's lock, which is never held while
-// application memory is touched (arguments and constants are copied before it is taken).
+// may call what the interface says: those methods take one queue's lock, and under that of copies a
+// kernel queue's, which is never held while application memory is touched (arguments and constants
+// are copied before it is taken).
 class StreamAccelerator final : public Accelerator,
                                 public NativeStreams,
                                 public MovableMemory,
@@ -132,7 +133,13 @@ class StreamAccelerator final : public Accelerator,
   void endIsAwaited(Ticket ticket) noexcept override;
 
   Result<std::unique_ptr<LoadedKernel>> load(const adsmKernelDesc_t& desc) override;
-  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override;
+  Result<Ticket> launch(LoadedKernel& kernel, const LaunchShape& shape, void** args) override {
+    return launch(0, kernel, shape, args, {}, End::kAsked);
+  }
+  Result<Ticket> launchAwaited(LoadedKernel& kernel, const LaunchShape& shape,
+                               void** args) override {
+    return launch(0, kernel, shape, args, {}, End::kAwaited);
+  }
   Status setConstant(LoadedKernel& kernel, const adsmConstant_t& constant, const void* data,
                      std::size_t bytes) override;
 
@@ -155,7 +162,13 @@ class StreamAccelerator final : public Accelerator,
   Result<std::unique_ptr<LoadedKernel>> load(std::size_t device,
                                              const adsmKernelDesc_t& desc) override;
   Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
-                        void** args, std::span<const Ticket> after) override;
+                        void** args, std::span<const Ticket> after) override {
+    return launch(device, kernel, shape, args, after, End::kAsked);
+  }
+  Result<Ticket> launchAwaited(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
+                               void** args, std::span<const Ticket> after) override {
+    return launch(device, kernel, shape, args, after, End::kAwaited);
+  }
   Status setConstant(std::size_t device, LoadedKernel& kernel, const adsmConstant_t& constant,
                      const void* data, std::size_t bytes) override;
   Status copiesFollow(Ticket ticket) override;
@@ -272,8 +285,11 @@ class StreamAccelerator final : public Accelerator,
   // Of a device that work can be submitted to.
   Result<KernelQueue> kernelQueue(std::size_t device);
   // Submits to a kernel queue, after every copyIn submitted before.
+  enum class End : std::uint8_t { kAsked, kAwaited };  // kAwaited: Queue::submitAwaited()
   template <typename Function>
-  Result<Ticket> submitTo(const KernelQueue& to, Function&& work);
+  Result<Ticket> submitTo(const KernelQueue& to, Function&& work, End end = End::kAsked);
+  Result<Ticket> launch(std::size_t device, LoadedKernel& kernel, const LaunchShape& shape,
+                        void** args, std::span<const Ticket> after, End end);
   template <typename Function>
   Result<Ticket> submitKernelWork(Function&& work);
   // The kernel in the queue's context; a constant of a kernel, after what that queue holds.
