@@ -51,14 +51,13 @@ class ConcurrentObjects {
     use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), true);
     return {};
   }
-  // The CPU accesses an object: where it may join beside the program's kernels, it does, and the
-  // access waits for none of them. Not beside what the library does for the program, nor beside
-  // copies, packs and the like, which name what they use.
-  bool joinAtAccess(Lock& lock, Object& object) {
-    if (!unordered_ || !object.isZeroCopy() || object.concurrent ||
-        !object.zeroCopy.mayJoinAtAccess() || ledger_.submissionUnderWay() ||
-        ledger_.runningCall().value != 0 || !ledger_.hostFunctionsRun() ||
-        ledger_.namedWorkRuns()) {
+  // The CPU accesses an object, which joins if it may. Beside the program's kernels, where they
+  // have no order with accesses: then the access waits for none of them, but not beside what the
+  // library does for the program, nor beside copies, packs and the like, which name what they use.
+  // Where calls wait for their kernels (`callsWait`), once nothing is in flight.
+  bool joinAtAccess(Lock& lock, Object& object, bool callsWait) {
+    if ((!unordered_ && !callsWait) || !object.isZeroCopy() || object.concurrent ||
+        !object.zeroCopy.mayJoinAtAccess() || !(unordered_ ? kernelsAlone() : ledger_.quiet())) {
       return false;
     }
     object.comers.comes(threadNumber());
@@ -67,6 +66,12 @@ class ConcurrentObjects {
   }
 
  private:
+  // Nothing else is in flight.
+  bool kernelsAlone() const {
+    return !ledger_.submissionUnderWay() && ledger_.runningCall().value == 0 &&
+           ledger_.hostFunctionsRun() && !ledger_.namedWorkRuns();
+  }
+
   const Ledger& ledger_;
   Blocks& blocks_;
   ConcurrentUse& use_;

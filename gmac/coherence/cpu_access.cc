@@ -9,11 +9,13 @@
 #include <optional>
 
 #include "gmac/base/log.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/concurrent_objects.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/listing_policy.h"
 #include "gmac/coherence/policies/coarsening.h"
+#include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "gmac/observe/trace.h"
@@ -55,7 +57,11 @@ void CpuAccess::tellOfFaultInChild(void* address) noexcept {
 }
 
 void CpuAccess::found(Fault& fault, Object& object, Intent intent) {
-  fault.counts = ledger_.newestWorkWith(object) != object.born;
+  const std::uint64_t newest = ledger_.newestWorkWith(object);
+  fault.counts = newest != object.born;
+  if (promptWaits_.on() && object.isZeroCopy() && newest == ledger_.newestWork()) {
+    promptWaits_.accesses(fault.begun, threadNumber());
+  }
   fault.beside = fault.counts && !listing_.watches() && !listing_.settled() &&
                  ledger_.runningStreamWork().value != 0;
   if (listing_.on() && object.users == Object::Users::kEverybody &&
@@ -100,7 +106,7 @@ bool CpuAccess::onFault(void* address, bool write) noexcept {
     } else if (object->usable(byteOf(*object), intent)) {
       break;  // opened by another thread while this one waited
     }
-    if (concurrent_.joinAtAccess(lock, *object)) {
+    if (concurrent_.joinAtAccess(lock, *object, promptWaits_.on() && promptWaits_.may())) {
       break;
     }
     std::byte* const base = object->address();

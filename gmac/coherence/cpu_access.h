@@ -21,13 +21,14 @@ class Coarsening;
 class ConcurrentObjects;
 class Ledger;
 class ListingPolicy;
+class PromptWaits;
 
 // Thread-safe. Fault path.
 class CpuAccess {
  public:
   CpuAccess(ObjectMutex& mutex, ObjectIndex& index, Loans& loans, Residency& residency,
-            Blocks& blocks, Coarsening& coarsening, ConcurrentObjects& concurrent, Ledger& ledger,
-            ListingPolicy& listing)
+            Blocks& blocks, Coarsening& coarsening, ConcurrentObjects& concurrent,
+            PromptWaits& promptWaits, Ledger& ledger, ListingPolicy& listing)
       : mutex_(mutex),
         index_(index),
         loans_(loans),
@@ -35,6 +36,7 @@ class CpuAccess {
         blocks_(blocks),
         coarsening_(coarsening),
         concurrent_(concurrent),
+        promptWaits_(promptWaits),
         ledger_(ledger),
         listing_(listing) {}
   CpuAccess(const CpuAccess&) = delete;
@@ -76,6 +78,7 @@ class CpuAccess {
   Blocks& blocks_;
   Coarsening& coarsening_;
   ConcurrentObjects& concurrent_;
+  PromptWaits& promptWaits_;
   Ledger& ledger_;
   ListingPolicy& listing_;
 };

@@ -7,6 +7,7 @@
 
 #include "gmac/accel/argument_copy.h"
 #include "gmac/accel/backoff.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/allocation.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/kernel.h"
@@ -185,25 +186,25 @@ void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
   if (!promptWaits_.on()) {
     return;
   }
-  bool sliced = false;
+  PromptWaits::Call call{.thread = threadNumber()};
   if (awaited) {
     stats().awaitedCalls.add();
     stream ? accelerator_.nativeStreams()->endIsAwaited(*stream, ticket)
            : accelerator_.endIsAwaited(ticket);
-    bool ended = endsWithin(lock, ticket, concurrent_.patience());
-    if (!ended) {
+    call.awaited = endsWithin(lock, ticket, concurrent_.patience());
+    if (!call.awaited) {
       const PromptWaits::Nanoseconds slice = promptWaits_.takeSlice();
-      sliced = slice != 0;
-      ended = sliced && endsWithin(lock, ticket, slice);
+      call.sliced = slice != 0;
+      call.awaited = call.sliced && endsWithin(lock, ticket, slice);
     }
-    if (ended) {
+    if (call.awaited) {
       endedInCall();
     } else {
-      promptWaits_.inVain(std::exchange(sliced, false));
+      promptWaits_.inVain(std::exchange(call.sliced, false));
       closeAfterAll(lock, ticket);
     }
   }
-  promptWaits_.returns(ledger_.times().now(), sliced);
+  promptWaits_.returns(ledger_.times().now(), call);
 }
 
 // The program's wait then has nothing to do, unless the policies do, or anything has failed.
@@ -429,8 +430,12 @@ Status Launches::call(adsmKernel_t kernel, const accel::LaunchShape& shape, void
   const Result<accel::Ticket> launched = [&] {
     const Timed launching(Phase::kCudaLaunch);
     accel::LoadedKernel& loaded = *kernel->loaded[device];
-    return devices == nullptr ? accelerator_.launch(loaded, shape, arguments.get())
-                              : devices->launch(device, loaded, shape, arguments.get(), before);
+    if (devices != nullptr) {
+      return awaited ? devices->launchAwaited(device, loaded, shape, arguments.get(), before)
+                     : devices->launch(device, loaded, shape, arguments.get(), before);
+    }
+    return awaited ? accelerator_.launchAwaited(loaded, shape, arguments.get())
+                   : accelerator_.launch(loaded, shape, arguments.get());
   }();
   if (!launched.ok()) {
     return launched.status();

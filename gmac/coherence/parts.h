@@ -77,13 +77,13 @@ struct Parts {
   ConcurrentObjects concurrentObjects;
   Allocation allocation;
   ListingPolicy listing;
+  PromptWaits promptWaits;
   CpuAccess access;
   ExitFetch exitFetch;
   DeviceLoans deviceLoans;
   BulkMemory bulk;
   EarlyCopies early;
   Kernels kernels;
-  PromptWaits promptWaits;
   RepeatedLaunches repeated;
   Launches launches;
   Migration migration;

@@ -7,11 +7,16 @@
 // between such a call and its wait, so that neither the call has to close a page nor the wait to
 // open it. That is what a store, a short kernel and a load cost most.
 //
-//  - A round is a call, and a wait that begins within `soon` of the call's end. After `leastRounds`
-//    << n rounds in a row calls may wait, where n counts the times that they had to cease to.
-//  - A miss is a call after which another one comes first, a wait that comes later, or a call that
-//    has waited as long as it may and whose kernel still runs. Calls cease to wait after more than
-//    kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is one less.
+//  - A round is a call, and a wait that begins within `soon` of the call's end; or, within
+//    kAccessesLater times as long, an access by the call's thread that waits for the call (a fault
+//    takes up to 10 us, now and then, and such a round saves more). After `leastRounds` << n rounds
+//    in a row calls may wait, where n counts the times that they had to cease to.
+//  - A miss is a call after which another one comes first, a wait or an access that comes later, or
+//    a call that has waited as long as it may and whose kernel still runs. Calls cease to wait
+//    after more than kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is
+//    one less.
+//  - Accesses to what stays open are not seen. Where they have been prompt, some late waits are no
+//    misses, but rounds, once an access is seen to be prompt again (unseen_accesses.h).
 //  - Where other processes use the device, now and then a kernel begins a time slice later. A call
 //    that gave up then would close, and accesses open again, what is open, for nothing. So it may
 //    wait for `slice` more. That is right where the kernel ends meanwhile and the program waits at
@@ -21,9 +26,13 @@
 // The bound: a miss costs what the program would have done while that kernel ran, for as long as
 // calls may wait at most: a small multiple of what its rounds take. There are at most kMostMissed
 // misses in kTrialRounds rounds, or one more before calls cease to wait, and the n-th such end
-// comes after at least `leastRounds` << n rounds that were faster for it. The slices in vain are at
-// most one, and one more for kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where
-// none is right.
+// comes after at least `leastRounds` << n rounds that were faster for it. Of a program whose
+// accesses cease to be prompt, UnseenAccesses::kMost calls more have waited in vain at most, or as
+// many as there were since the last miss. (One whose accesses are prompt where they are looked at
+// and nowhere else is not found out.) The slices in vain are at most one, and one more for
+// kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where none is right.
+//
+// (A program that never waits has nothing that could stay open: zero_copy_policy.h.)
 #ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
 #define GMAC_COHERENCE_PROMPT_WAITS_H_
 
@@ -33,6 +42,7 @@
 #include <utility>
 
 #include "gmac/coherence/options.h"
+#include "gmac/coherence/unseen_accesses.h"
 
 namespace gmac {
 
@@ -48,6 +58,14 @@ class PromptWaits {
   static constexpr std::uint32_t kForgivingTrials = 32;
   static constexpr std::uint32_t kMostWrong = 20;
   static constexpr std::uint32_t kRoundsOfASlice = 256;
+  static constexpr std::uint32_t kAccessesLater = 4;
+
+  // One that returns to the program.
+  struct Call {
+    std::uint64_t thread = 0;
+    bool awaited = false;  // it has waited for its kernel's end
+    bool sliced = false;   // which came in a slice
+  };
 
   explicit PromptWaits(const Limits& limits) : limits_(limits) {}
 
@@ -55,32 +73,54 @@ class PromptWaits {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   void watch(bool on) {
     on_.store(on, std::memory_order_relaxed);
-    pending_ = sliced_ = false;
+    pending_ = slicedUnseen_ = false;
     rounds_ = 0;
+    unseen_.forget();
   }
 
   // Whether a call that is about to be submitted may wait for its kernel.
   bool mayWait() {
     noteFound();
-    return may_ && !pending_;
+    return may_ && !pending_ && !unseen_.looks();
   }
   // Whether calls may wait.
   bool may() const { return may_; }
-  // A call returns to the program. `sliced`: its kernel has ended in a slice that the call waited
-  // for.
-  void returns(Nanoseconds now, bool sliced = false) {
+  // A call returns to the program.
+  void returns(Nanoseconds now, const Call& call) {
     noteFound();
     if (pending_) {
       missed();
     }
     pending_ = true;
-    sliced_ = sliced;
+    call_ = call;
     returned_ = now;
   }
   // The program waits.
   void waits(Nanoseconds now) {
-    if (std::exchange(pending_, false)) {
-      now - returned_ <= limits_.soon ? wasPrompt() : missed();
+    if (!std::exchange(pending_, false)) {
+      return;
+    }
+    if (now - returned_ <= limits_.soon) {
+      wasPrompt();
+      unseen_.waited();
+    } else if (call_.awaited && unseen_.expected()) {
+      unseen_.unseen();
+      slicedUnseen_ |= call_.sliced;
+    } else {
+      missed();
+    }
+  }
+  // A thread comes for what the newest call may use, and that is closed.
+  void accesses(Nanoseconds now, std::uint64_t thread) {
+    noteFound();
+    if (!pending_ || thread != call_.thread) {
+      return;
+    }
+    pending_ = false;
+    if (now - returned_ > kAccessesLater * limits_.soon) {
+      missed();
+    } else {
+      wasPrompt(1 + unseen_.prompt());
     }
   }
   // The program waits, and nothing is to be waited for.
@@ -97,7 +137,7 @@ class PromptWaits {
   // A call has waited as long as it may, and its kernel still runs. `sliced`: for a slice, too.
   void inVain(bool sliced) {
     inVain_ += sliced && inVain_ < kMostWrong ? 1 : 0;
-    countMiss();
+    countMiss(false);
   }
 
  private:
@@ -107,9 +147,10 @@ class PromptWaits {
       waits(when);
     }
   }
-  void wasPrompt() {
-    ++rounds_;
-    if (std::exchange(sliced_, false)) {
+  // So many rounds.
+  void wasPrompt(std::uint32_t rounds = 1) {
+    rounds_ += rounds;
+    if (takeSliced()) {
       inVain_ -= inVain_ > 0 ? 1 : 0;
       saved_ = price();
     }
@@ -117,29 +158,37 @@ class PromptWaits {
       if (rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
         may_ = true;
         rounds_ = missed_ = trials_ = 0;
+        unseen_.tryAnew();
       }
       return;
     }
-    saved_ = std::min(saved_ + 1, price());
+    saved_ = std::min(saved_ + rounds, price());
     if (rounds_ + missed_ >= kTrialRounds) {
+      trials_ += static_cast<std::uint32_t>((rounds_ + missed_) / kTrialRounds);
       rounds_ = missed_ = 0;
-      if (++trials_ == kForgivingTrials) {
+      if (trials_ >= kForgivingTrials) {
         trials_ = 0;
         wrong_ -= wrong_ > 0 ? 1 : 0;
       }
     }
   }
-  void missed() {
-    inVain_ += std::exchange(sliced_, false) && inVain_ < kMostWrong ? 1 : 0;
-    countMiss();
+  bool takeSliced() {
+    const bool unseen = std::exchange(slicedUnseen_, false);
+    return std::exchange(call_.sliced, false) || unseen;
   }
-  void countMiss() {
+  void missed() {
+    inVain_ += takeSliced() && inVain_ < kMostWrong ? 1 : 0;
+    countMiss(unseen_.late());
+  }
+  void countMiss(bool tooMany) {
+    ++missed_;
     if (!may_) {
       rounds_ = 0;
-    } else if (++missed_ > kMostMissed) {
+    } else if (missed_ > kMostMissed || tooMany) {
       may_ = false;
       rounds_ = 0;
       wrong_ += wrong_ < kMostWrong ? 1 : 0;
+      unseen_.forget();
     }
   }
 
@@ -156,8 +205,10 @@ class PromptWaits {
   // trial.)
   std::uint32_t saved_ = kRoundsOfASlice - kTrialRounds;
   std::uint32_t inVain_ = 0;  // slices, less those that were right
-  bool sliced_ = false;       // the kernel of the call that is pending has ended in a slice
-  bool pending_ = false;      // a call has returned, and nothing has waited since
+  Call call_;                 // the newest
+  bool pending_ = false;      // it has returned, and nothing has waited since
+  UnseenAccesses unseen_;
+  bool slicedUnseen_ = false;  // the kernel of one of these calls has ended in a slice
 };
 
 }  // namespace gmac

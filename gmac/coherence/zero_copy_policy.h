@@ -225,7 +225,7 @@ class ZeroCopyPolicy {
     ordered_ = true;
   }
   void opensInOrder() { ordered_ = false; }
-  // Whether an access may open it beside kernels; and then it does.
+  // Whether an access may open it for the CPU and kernels at once; and then it does.
   bool mayJoinAtAccess() const { return trusted_ && !ordered_; }
   void comes() {
     came_ = true;

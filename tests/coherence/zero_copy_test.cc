@@ -588,6 +588,93 @@ TEST_P(AwaitedCalls, AllOfItIsOpen) {
   expectPattern();
 }
 
+// The program does not wait at once, but the CPU comes for the object, and would wait.
+class AwaitedAccesses : public AwaitedCalls {
+ protected:
+  AwaitedAccesses() {
+    MachineSetup prompt = setup();
+    prompt.fake.run = FakeOptions::Run::kEager;
+    prompt.zeroCopy.prompt = {.leastRounds = kRounds, .soon = 4'000};
+    prompt.clock = [this] { return now_ += 10; };
+    start(prompt);
+    moveIt();
+  }
+  // Rounds in which the CPU comes after `pause`.
+  void accessRounds(int count, std::uint64_t pause = 1'000) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_NO_FATAL_FAILURE(accessRound(pause));
+    }
+  }
+  void accessRound(std::uint64_t pause) {
+    machine_->call(bump_, {at_});
+    ++value_;
+    now_ += pause;
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+    now_ += 100'000;
+    machine_->sync();
+    machine_->verify();
+  }
+  void moveIt() {
+    const std::uint64_t before = moved();
+    for (int i = 0; i < 40 && moved() == before; ++i) {
+      ASSERT_NO_FATAL_FAILURE(accessRound(50'000));
+    }
+    ASSERT_EQ(moved(), before + 1);
+  }
+
+  std::uint64_t now_ = 1;
+};
+
+TEST_P(AwaitedAccesses, NoProtectionChangesAndNothingIsCopied) {
+  ASSERT_NO_FATAL_FAILURE(accessRounds(64));
+  const std::uint64_t before = awaited();
+  const std::uint64_t faultsBefore = faults();
+  ASSERT_NO_FATAL_FAILURE(accessRounds(256));
+  EXPECT_GE(awaited() - before, 240u);
+  EXPECT_GE(faults() - faultsBefore, 1u) << "now and then a call looks";
+  EXPECT_LE(faults() - faultsBefore, 16u);
+  expectPattern();
+}
+
+TEST_P(AwaitedAccesses, WhereTheyComeLateCallsDoNotWait) {
+  const std::uint64_t before = awaited();
+  ASSERT_NO_FATAL_FAILURE(accessRounds(256, 50'000));
+  EXPECT_EQ(awaited(), before);
+  EXPECT_EQ(accessAt(at_), os::Access::kReadWrite);
+  machine_->call(bump_, {at_});
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), ++value_);
+}
+
+TEST_P(AwaitedAccesses, WhereTheyCeaseToBePromptCallsCeaseToWait) {
+  ASSERT_NO_FATAL_FAILURE(accessRounds(200));
+  const std::uint64_t before = awaited();
+  ASSERT_NO_FATAL_FAILURE(accessRounds(2'000, 50'000));
+  EXPECT_LE(awaited() - before, 200u);
+  machine_->call(bump_, {at_});
+  EXPECT_EQ(accessAt(at_), os::Access::kNone);
+  EXPECT_EQ(byte(), ++value_);
+  expectPattern();
+}
+
+// The call does not use what the CPU comes for.
+TEST_P(AwaitedAccesses, ThoseToWhatTheCallDoesNotUseCountForNothing) {
+  std::byte* const other = machine_->allocate(kBytes);
+  const std::uint64_t before = awaited();
+  for (int i = 0; i < 64; ++i) {
+    machine_->call(bump_, {at_});
+    machine_->sync();
+    now_ += 100'000;
+    machine_->callUsing(bump_, {other}, {{other, adsmReadWrite}});
+    byte() = value_ = static_cast<std::uint8_t>(i);
+    now_ += 100'000;
+    machine_->sync();
+    machine_->verify();
+  }
+  EXPECT_EQ(awaited(), before);
+}
+
 TEST_P(AwaitedCalls, OtherObjectsAreClosedAsEver) {
   std::byte* const other = machine_->allocate(kBytes);
   ASSERT_NO_FATAL_FAILURE(beginToWait());
@@ -1462,7 +1549,8 @@ INSTANTIATE_TEST_SUITE_P(Mirrors, ManyObjects, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Moved" : "File"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedCalls, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
-
+INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedAccesses, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, ZeroCopies, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 
