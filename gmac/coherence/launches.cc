@@ -150,7 +150,7 @@ bool Launches::passesConcurrent(ConcurrentUse::Queue queue, bool unordered,
   if (unordered) {
     return false;
   }
-  if (promptWaits_.mayWait()) {
+  if (promptWaits_.on() && promptWaits_.mayWait()) {
     return !objects.empty();
   }
   endAllConcurrent();

@@ -15,8 +15,9 @@
 //    a call that has waited as long as it may and whose kernel still runs. Calls cease to wait
 //    after more than kMostMissed misses in kTrialRounds rounds. After kForgivingTrials trials n is
 //    one less.
-//  - Accesses to what stays open are not seen. Where they have been prompt, some late waits are no
-//    misses, but rounds, once an access is seen to be prompt again (unseen_accesses.h).
+//  - Accesses to what stays open are not seen. Where they have been prompt, late waits for calls
+//    that have waited are rounds, and some calls look whether accesses still come
+//    (unseen_accesses.h): where more than a few do not, calls cease to wait as well.
 //  - Where other processes use the device, now and then a kernel begins a time slice later. A call
 //    that gave up then would close, and accesses open again, what is open, for nothing. So it may
 //    wait for `slice` more. That is right where the kernel ends meanwhile and the program waits at
@@ -30,7 +31,8 @@
 // accesses cease to be prompt, UnseenAccesses::kMost calls more have waited in vain at most, or as
 // many as there were since the last miss. (One whose accesses are prompt where they are looked at
 // and nowhere else is not found out.) The slices in vain are at most one, and one more for
-// kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where none is right.
+// kRoundsOfASlice prompt rounds; and the logarithm of the rounds, where none is right and all are
+// seen.
 //
 // (A program that never waits has nothing that could stay open: zero_copy_policy.h.)
 #ifndef GMAC_COHERENCE_PROMPT_WAITS_H_
@@ -73,7 +75,7 @@ class PromptWaits {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   void watch(bool on) {
     on_.store(on, std::memory_order_relaxed);
-    pending_ = slicedUnseen_ = false;
+    pending_ = looked_ = false;
     rounds_ = 0;
     unseen_.forget();
   }
@@ -92,6 +94,7 @@ class PromptWaits {
       missed();
     }
     pending_ = true;
+    looked_ = unseen_.looks();
     call_ = call;
     returned_ = now;
   }
@@ -105,7 +108,7 @@ class PromptWaits {
       unseen_.waited();
     } else if (call_.awaited && unseen_.expected()) {
       unseen_.unseen();
-      slicedUnseen_ |= call_.sliced;
+      countRound();
     } else {
       missed();
     }
@@ -120,7 +123,8 @@ class PromptWaits {
     if (now - returned_ > kAccessesLater * limits_.soon) {
       missed();
     } else {
-      wasPrompt(1 + unseen_.prompt());
+      saved_ = std::min(saved_ + unseen_.prompt(looked_), price());
+      wasPrompt();
     }
   }
   // The program waits, and nothing is to be waited for.
@@ -147,38 +151,34 @@ class PromptWaits {
       waits(when);
     }
   }
-  // So many rounds.
-  void wasPrompt(std::uint32_t rounds = 1) {
-    rounds_ += rounds;
-    if (takeSliced()) {
+  void wasPrompt() {
+    if (std::exchange(call_.sliced, false)) {
       inVain_ -= inVain_ > 0 ? 1 : 0;
       saved_ = price();
     }
     if (!may_) {
-      if (rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
+      if (++rounds_ >= std::uint64_t{limits_.leastRounds} << wrong_) {
         may_ = true;
         rounds_ = missed_ = trials_ = 0;
         unseen_.tryAnew();
       }
       return;
     }
-    saved_ = std::min(saved_ + rounds, price());
-    if (rounds_ + missed_ >= kTrialRounds) {
-      trials_ += static_cast<std::uint32_t>((rounds_ + missed_) / kTrialRounds);
+    saved_ = std::min(saved_ + 1, price());
+    countRound();
+  }
+  void countRound() {
+    if (++rounds_ + missed_ >= kTrialRounds && may_) {
       rounds_ = missed_ = 0;
-      if (trials_ >= kForgivingTrials) {
+      if (++trials_ == kForgivingTrials) {
         trials_ = 0;
         wrong_ -= wrong_ > 0 ? 1 : 0;
       }
     }
   }
-  bool takeSliced() {
-    const bool unseen = std::exchange(slicedUnseen_, false);
-    return std::exchange(call_.sliced, false) || unseen;
-  }
   void missed() {
-    inVain_ += takeSliced() && inVain_ < kMostWrong ? 1 : 0;
-    countMiss(unseen_.late());
+    inVain_ += std::exchange(call_.sliced, false) && inVain_ < kMostWrong ? 1 : 0;
+    countMiss(looked_ && unseen_.late());
   }
   void countMiss(bool tooMany) {
     ++missed_;
@@ -207,8 +207,8 @@ class PromptWaits {
   std::uint32_t inVain_ = 0;  // slices, less those that were right
   Call call_;                 // the newest
   bool pending_ = false;      // it has returned, and nothing has waited since
+  bool looked_ = false;       // it has not waited, to see an access
   UnseenAccesses unseen_;
-  bool slicedUnseen_ = false;  // the kernel of one of these calls has ended in a slice
 };
 
 }  // namespace gmac

@@ -4,8 +4,9 @@
 //
 // Where accesses have been prompt, a late wait of the program for a call that has waited itself is
 // no miss: the access that would tell has met an open object. After some of them a call does not
-// wait, and closes the object: that is a look. An access, or a late wait without one, answers it; a
-// prompt wait does not, since others are not in question.
+// wait, and closes the object: that is a look. An access answers it, or a late wait or another call
+// without one; a prompt wait does not, since others are in question. (What comes after calls that
+// do not look says little of the others: those that are seen are late ones above all.)
 //
 //  - Looks come after kLeast late waits at most, and once an access has been seen to be prompt,
 //    after twice as many as there were before it, up to kMost. Each comes at a time by chance in
@@ -51,15 +52,19 @@ class UnseenAccesses {
       forget();
     }
   }
-  // An access was seen that was prompt. For how many that were unseen it answers.
-  std::uint32_t prompt() {
-    const std::uint32_t answered = unseen_;
+  // An access was prompt, after a call that looked or another one. For how many unseen rounds it
+  // speaks. (Others change nothing: looks would come where these do not.)
+  std::uint32_t prompt(bool looked) {
+    if (expected() && !looked) {
+      return 0;
+    }
+    const std::uint32_t unseen = unseen_;
     most_ = std::clamp(std::max(most_, 2 * unseen_), kLeast, kMost);
     answer();
     looks_ = false;
-    return answered;
+    return unseen;
   }
-  // It was late, or there was none. Whether too many were.
+  // After a call that looked one was late, or none came. Whether too many were.
   bool late() {
     if (!expected()) {
       return false;

@@ -413,6 +413,41 @@ TEST_F(Accesses, RoundsThatAreNotSeenPayForSlices) {
   EXPECT_GE(awaited_, kTurns * 190) << "no turn's first call makes calls cease to wait";
 }
 
+// Of calls that do not look, late ones alone are seen: they say little of the others.
+TEST_F(Accesses, RareMissesAreForgivenAsWhereTheProgramWaits) {
+  for (const int every : {33, 100, 500}) {
+    ASSERT_NO_FATAL_FAILURE(accessRoundsUntilTheyMay());
+    constexpr int kRounds = 100'000;
+    for (int i = 1; i <= kRounds; ++i) {
+      if (i % every == 0) {
+        call();  // and no wait before the next one
+      }
+      accessRound();
+    }
+    EXPECT_GE(awaited_, kRounds * 9 / 10) << every;
+  }
+}
+
+// A prompt wait after it, or an access much later, does not make a slice one that was right.
+TEST_F(Accesses, SlicesThatNobodyHasSeenToBeRightArePaidFor) {
+  ASSERT_NO_FATAL_FAILURE(accessRoundsUntilTheyMay());
+  constexpr int kTurns = 10'000;
+  int slices = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (int i = 0; i < 54; ++i) {
+      accessRound();
+    }
+    const bool sliced = policy_.mayWait() && policy_.takeSlice() != 0;
+    slices += sliced ? 1 : 0;
+    policy_.returns(now_ += 200 * kUs, {.thread = kThread, .awaited = sliced, .sliced = sliced});
+    policy_.waits(now_ += 200 * kUs);
+    for (int i = 0; i < 11; ++i) {
+      round();
+    }
+  }
+  EXPECT_LE(slices, kTurns * 66 / 256 + 1);
+}
+
 // What a call has waited for in vain is not open.
 TEST_F(Accesses, AfterACallThatHasNotSeenItsKernelsEndALateWaitIsAMiss) {
   ASSERT_NO_FATAL_FAILURE(accessRoundsUntilTheyMay());

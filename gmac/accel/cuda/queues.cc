@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/accel/cuda/queues.h"
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -16,6 +19,24 @@ void raise(std::atomic<std::uint64_t>& value, std::uint64_t to) noexcept {
                                                    std::memory_order_relaxed)) {
   }
 }
+
+// The program's handlers of signals run in the calling thread when it ends.
+class HandlersWait {
+ public:
+  HandlersWait() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
+  }
+  ~HandlersWait() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HandlersWait(const HandlersWait&) = delete;
+  HandlersWait& operator=(const HandlersWait&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 }  // namespace
 
@@ -160,10 +181,11 @@ std::optional<int> Queue::look(std::uint64_t sequence) noexcept {
 
 int Queue::ask(std::uint64_t sequence) noexcept {
   if (unrecorded_.load(std::memory_order_acquire) == sequence) [[unlikely]] {
-    // (Whoever asks looks again, and a handler of the program's may have interrupted who holds it.)
+    // (A handler of the program's that runs meanwhile may ask as well. Whoever asks looks again.)
+    const HandlersWait handlersWait;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return kCudaNotReady;
-    if (isUnrecorded()) {
+    if (unrecorded_.load(std::memory_order_relaxed) == sequence && isUnrecorded()) {
       if (calls_.tryRecord(eventOf(sequence), stream_) != kCudaSuccess) {
         // (It stands for older work, but a failure of the device's is this work's as well.)
         const int code = calls_.query(eventOf(sequence));
