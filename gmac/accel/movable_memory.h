@@ -48,11 +48,12 @@ class MovableMemory {
   // errors: adsmErrorNotSupported (the accelerator cannot reach these pages).
   virtual Status move(DeviceAddress address, std::size_t bytes, Home home) = 0;
   // As move(), of a page of the device's inside an allocation, of 2 MiB at a multiple of that: to
-  // Home::kMirror, or back to the home that the rest has. While it is there, what moves the
-  // allocation passes over it, and the driver refuses copies and fills of which a part lies in it
-  // and a part does not.
-  virtual Status movePage(DeviceAddress address, std::size_t bytes, Home home) {
-    (void)home;
+  // Home::kMirror, or back to the home that the rest has, in the memory of `device` (the driver's
+  // own number) where that is kDevice or kApart. While it is there, what moves the allocation
+  // passes over it, and the driver refuses copies and fills of which a part lies in it and a part
+  // does not.
+  virtual Status movePage(DeviceAddress address, std::size_t bytes, Home home, int device) {
+    (void)home, (void)device;
     return fail(adsmErrorNotSupported, "{} bytes at {:#x} cannot move alone", bytes,
                 static_cast<std::uintptr_t>(address));
   }

@@ -365,19 +365,13 @@ Status Allocation::destroy(Lock& lock, Object& object) {
   do {
     awaited = settle();
     (void)waits_.forWriters(lock, object, &waited);
-    Tickets readers = ledger_.callsWith(object);
-    // (Launches list an object with its pages. There are pages where there is one queue of calls.)
-    accel::Ticket ofPages;
     for (const std::unique_ptr<Object>& page : object.pages) {
-      for (const accel::Ticket call : ledger_.callsWith(*page)) {
-        if (std::find(readers.begin(), readers.end(), call) == readers.end()) {
-          ofPages.value = std::max(ofPages.value, call.value);
-        }
+      if (const Tickets calls = ledger_.callsWith(*page); !calls.empty()) {
+        waits_.forCalls(lock, calls);
+        waited = true;
       }
     }
-    if (ofPages.value != 0 && !readers.full()) {
-      readers.add(ofPages);
-    }
+    const Tickets readers = ledger_.callsWith(object);
     const bool flushed = std::any_of(awaited.begin(), awaited.end(),
                                      [](accel::Ticket flush) { return flush.value != 0; });
     if (!waited && readers.empty() && !flushed) {

@@ -9,13 +9,13 @@ namespace gmac {
 
 bool DeviceMemoryDoor::placesMemory() const noexcept { return parts_.placement.chooses(); }
 
-Status DeviceMemoryDoor::prefer(const void* address, std::size_t bytes, int device) {
+Status DeviceMemoryDoor::prefer(const void* address, std::size_t bytes, int device, bool forGood) {
   if (parts_.forked()) {
     return {};
   }
   // (What has one copy moves at a wait, unless calls pass over it.)
   GMAC_TRY(parts_.launches.order(address, bytes, true));
-  return parts_.placement.prefer(address, bytes, device);
+  return parts_.placement.prefer(address, bytes, device, forGood);
 }
 
 Status DeviceMemoryDoor::namedBy(const void* address, int device) {

@@ -28,7 +28,7 @@ class DeviceMemoryDoor final : public coherence::DeviceMemoryPort {
       : parts_(parts), accelerator_(accelerator), options_(options) {}
 
   bool placesMemory() const noexcept override;
-  Status prefer(const void* address, std::size_t bytes, int device) override;
+  Status prefer(const void* address, std::size_t bytes, int device, bool forGood) override;
   Status namedBy(const void* address, int device) override;
   bool makeRoom() override;
   bool makeRoomForOwnWork() override;

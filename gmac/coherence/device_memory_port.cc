@@ -6,7 +6,7 @@
 namespace gmac::coherence {
 
 bool DeviceMemoryPort::placesMemory() const noexcept { return false; }
-Status DeviceMemoryPort::prefer(const void*, std::size_t, int) { return {}; }
+Status DeviceMemoryPort::prefer(const void*, std::size_t, int, bool) { return {}; }
 Status DeviceMemoryPort::namedBy(const void*, int) { return {}; }
 bool DeviceMemoryPort::makeRoom() { return false; }
 bool DeviceMemoryPort::makeRoomForOwnWork() { return false; }

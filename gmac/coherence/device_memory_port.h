@@ -29,10 +29,10 @@ class DeviceMemoryPort {
 
   // Whether objects may lie in the memory of several devices. Constant while a context lasts.
   virtual bool placesMemory() const noexcept;
-  // prefer: these bytes should lie in the memory of that device. namedBy: a kernel there gets an
-  // address as an argument. Hints: pages move while no device work is in flight, at once or after a
-  // later wait of the program.
-  virtual Status prefer(const void* address, std::size_t bytes, int device);
+  // prefer: these bytes should lie in the memory of that device, `forGood` or until the program
+  // says something else. namedBy: a kernel there gets an address as an argument. Hints: pages move
+  // while no device work is in flight, at once or after a later wait of the program.
+  virtual Status prefer(const void* address, std::size_t bytes, int device, bool forGood);
   virtual Status namedBy(const void* address, int device);
 
   // ---- The device's memory

@@ -68,8 +68,10 @@ bool FreedMemory::leavePages(Lock& lock, Object& object) {
   bool left = true;
   {
     const FreeForWork free(lock);
+    accel::MovableMemory& memory = *accelerator_.movableMemory();
+    const int device = object.deviceNumber(memory);
     for (const std::unique_ptr<Object>& page : object.pages) {
-      left &= accelerator_.movableMemory()->movePage(page->device, page->bytes(), object.home).ok();
+      left &= memory.movePage(page->device, page->bytes(), object.home, device).ok();
     }
   }
   object.pages.clear();

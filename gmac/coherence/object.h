@@ -288,6 +288,10 @@ class Object : public DeviceUses,
   // Of those, from the first that has no home yet to the end of the last; empty: all have one.
   ByteRange homeless(ByteRange part) const;
   bool spilled() const { return home == accel::Home::kCpu || spilledFrom >= 0; }
+  // The driver's number of the device that it lies on, or comes back to where it has one copy.
+  int deviceNumber(const accel::MovableMemory& memory) const {
+    return home == accel::Home::kApart ? apartOn : memory.numberOf(homeDevice);
+  }
 
   // ---- pages with one copy (policies/hot_pages.h) ----
   // Each is an object of its own meanwhile, which the index finds in this one's place. This one's

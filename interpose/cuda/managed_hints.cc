@@ -92,7 +92,8 @@ CUresult prefetch(NativeStream stream, CUdeviceptr address, std::size_t bytes,
   const auto* const first = reinterpret_cast<const void*>(address);
   if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
     return resultOf(coherence::memory().startFetch(first, bytes));
-  const Status placed = coherence::deviceMemory().prefer(first, bytes, location.id);
+  const Status placed =
+      coherence::deviceMemory().prefer(first, bytes, location.id, /*forGood=*/false);
   return resultOf(placed.ok() ? coherence::memory().startFlush(first, bytes) : placed);
 }
 
@@ -203,7 +204,7 @@ struct Advise {
         objects.change(address, bytes, [&](Hints& hints) { hints.preferred = location; });
         if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
           return resultOf(coherence::deviceMemory().prefer(reinterpret_cast<const void*>(address),
-                                                           bytes, location.id));
+                                                           bytes, location.id, /*forGood=*/true));
         }
         return CUDA_SUCCESS;
       case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:

@@ -618,7 +618,7 @@ TEST_P(SpillsToDevices, WhatTheProgramHasPlacedGoesLast) {
   Machine machine(several(GetParam(), {3}));
   const adsmKernel_t kernel = addOne(machine);
   const std::vector<std::byte*> objects = fill(machine);
-  ASSERT_TRUE(machine.deviceMemory().prefer(objects[0], kBytes, 0).ok());
+  ASSERT_TRUE(machine.deviceMemory().prefer(objects[0], kBytes, 0, /*forGood=*/false).ok());
   for (std::byte* const object : objects) use(machine, kernel, object);
   machine.sync();
   machine.fake().clearLog();

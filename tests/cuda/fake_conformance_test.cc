@@ -635,15 +635,15 @@ TEST_P(OverFakeDriver, APageMovesAlone) {
        {"cuMemCreate", "cuMemAddressReserve", "cuMemMap", "cuMemSetAccess", "cuMemcpyDtoDAsync_v2",
         "cuMemHostRegister_v2", "cuMemHostGetDevicePointer_v2"}) {
     fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
-    EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kMirror).ok()) << call;
+    EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kMirror, 0).ok()) << call;
     EXPECT_EQ(freeBytes(), available) << call;
     ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{2})) << call;
   }
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(memory.movePage(object.device(kPage), kPage, Home::kMirror).ok())
+    ASSERT_TRUE(memory.movePage(object.device(kPage), kPage, Home::kMirror, 0).ok())
         << lastErrorText();
     EXPECT_EQ(freeBytes(), available + kPage);
-    EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kMirror).ok());
+    EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kMirror, 0).ok());
     std::memset(object.app() + kPage, 77, kPage);
     waitFor(good(accelerator().copyWithin(object.device(kPage + 1), object.device(), 1)));
     EXPECT_EQ(object.app()[kPage + 1], std::byte{1}) << "the device reaches it";
@@ -661,18 +661,18 @@ TEST_P(OverFakeDriver, APageMovesAlone) {
     ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77}));
     for (const char* call : {"cuMemCreate", "cuMemMap", "cuMemHostUnregister"}) {
       fake_cuda::failNext(call, CUDA_ERROR_INVALID_VALUE);
-      EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kDevice).ok()) << call;
+      EXPECT_FALSE(memory.movePage(object.device(kPage), kPage, Home::kDevice, 0).ok()) << call;
       ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77})) << call;
     }
-    ASSERT_TRUE(memory.movePage(object.device(kPage), kPage, Home::kDevice).ok())
+    ASSERT_TRUE(memory.movePage(object.device(kPage), kPage, Home::kDevice, 0).ok())
         << lastErrorText();
     EXPECT_EQ(freeBytes(), available);
     ASSERT_NO_FATAL_FAILURE(expectBytes(std::byte{77}));
   }
   waitFor(good(accelerator().fill(object.device(kPage - 1), std::byte{5}, 2)));
   // It is freed with the page apart.
-  ASSERT_TRUE(memory.movePage(object.device(3 * kPage), kPage, Home::kMirror).ok());
-  ASSERT_TRUE(memory.movePage(object.device(0), kPage, Home::kMirror).ok());
+  ASSERT_TRUE(memory.movePage(object.device(3 * kPage), kPage, Home::kMirror, 0).ok());
+  ASSERT_TRUE(memory.movePage(object.device(0), kPage, Home::kMirror, 0).ok());
 }
 
 // The part of the device's page for which the CPU has no pages is zero when the page is the

@@ -143,6 +143,8 @@ class DeviceCalls : public ::testing::Test {
     EXPECT_TRUE((*Runtime::get())->memory().verify().ok()) << adsmLastErrorString();
   }
 
+  void oneCopyIsReachedByAll(std::uint64_t count);
+
   adsmKernel_t increment_ = nullptr;
   adsmKernel_t addTo_ = nullptr;
   adsmKernel_t addConstant_ = nullptr;
@@ -178,17 +180,17 @@ TEST_F(DeviceCalls, EachCallRunsOnItsDevice) {
   release(words);
 }
 
-// A byte that the CPU and a device change in turn.
-TEST_F(DeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
-  constexpr std::uint64_t kFew = std::uint64_t{256} << 10;
+// A word that the CPU and a device change in turn, of an object that is small, or of a large one's
+// first page.
+void DeviceCalls::oneCopyIsReachedByAll(std::uint64_t count) {
   constexpr std::uint64_t kUsed = 64;  // by the kernels, which have to be short
-  auto* words = static_cast<std::uint32_t*>(adsmAlloc(kFew * sizeof(std::uint32_t)));
+  auto* words = static_cast<std::uint32_t*>(adsmAlloc(count * sizeof(std::uint32_t)));
   ASSERT_NE(words, nullptr) << adsmLastErrorString();
-  std::iota(words, words + kFew, 0);
+  std::iota(words, words + count, 0);
   std::uint32_t more = 0;
   const auto call = [&](int on) {
-    std::uint64_t count = kUsed;
-    void* args[] = {&words, &count};
+    std::uint64_t used = kUsed;
+    void* args[] = {&words, &used};
     const adsmUse_t use = {words, adsmReadWrite};
     ASSERT_EQ(adsmCallOn(on, increment_, {64, 1, 1}, {256, 1, 1}, 0, args, &use, 1), adsmSuccess)
         << adsmLastErrorString();
@@ -202,7 +204,7 @@ TEST_F(DeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
     ASSERT_EQ(words[9], 9 + more);
   };
   const auto expectAll = [&] {
-    for (std::uint32_t i = 0; i < kFew; ++i) ASSERT_EQ(words[i], i + (i < kUsed ? more : 0)) << i;
+    for (std::uint32_t i = 0; i < count; ++i) ASSERT_EQ(words[i], i + (i < kUsed ? more : 0)) << i;
   };
   const std::uint64_t before = stats().zeroCopies.value();
   const std::uint64_t ended = stats().zeroCopiesEnded.value();
@@ -218,7 +220,7 @@ TEST_F(DeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
   verify();
   // Who chooses its device wants it there.
   for (const int home : {0, 1}) {
-    ASSERT_EQ(adsmMigrate(words, kFew * sizeof(std::uint32_t), home), adsmSuccess)
+    ASSERT_EQ(adsmMigrate(words, count * sizeof(std::uint32_t), home), adsmSuccess)
         << adsmLastErrorString();
     EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
     for (int i = 0; i < 2000; ++i) ASSERT_NO_FATAL_FAILURE(round(home));
@@ -227,6 +229,14 @@ TEST_F(DeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
   expectAll();
   verify();
   EXPECT_EQ(adsmFree(words), adsmSuccess) << adsmLastErrorString();
+}
+
+TEST_F(DeviceCalls, AnObjectWithOneCopyIsReachedByAll) {
+  oneCopyIsReachedByAll(std::uint64_t{256} << 10);
+}
+
+TEST_F(DeviceCalls, APageWithOneCopyIsReachedByAll) {
+  oneCopyIsReachedByAll(std::uint64_t{3} << 20);
 }
 
 TEST_F(DeviceCalls, CallsThatUseOneObjectRunInTheirOrder) {

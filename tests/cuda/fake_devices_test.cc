@@ -422,7 +422,6 @@ TEST_F(Placed, AdviceMovesPagesToo) {
   expectWords(3);
 }
 
-// A kernel in flight may use the memory, and may wait for what the program does next.
 // A word that the CPU and the kernels of one device change in turn has one copy before long, which
 // all devices use; memory that the program sends to a device leaves it for good.
 TEST_F(Placed, AWordThatADeviceAndTheCpuPassToAndFroHasOneCopy) {
@@ -483,6 +482,157 @@ TEST_F(Placed, AWordThatADeviceAndTheCpuPassToAndFroHasOneCopy) {
   }
 }
 
+// So has a page of a large allocation in which they do that.
+class PlacedPages : public Placed {
+ protected:
+  static constexpr std::size_t kPage = kWords / 4;
+
+  // Each word is its index.
+  void allocateOn(std::size_t device) {
+    const CurrentContext current(devices_[device]);
+    CUdeviceptr address = 0;
+    ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kWords * 4, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+    pool_ = reinterpret_cast<std::uint32_t*>(address);
+    std::iota(pool_, pool_ + kWords, 0);
+    more_ = 0;
+  }
+  void release() { ASSERT_EQ(DRIVER(cuMemFree)(number(pool_)), CUDA_SUCCESS); }
+  // A device and the CPU add one to the first word of a page.
+  void round(std::size_t device, std::size_t page) {
+    const Context& on = devices_[device];
+    const CurrentContext current(on);
+    std::uint32_t* word = pool_ + page;
+    std::uint64_t count = 1;
+    void* args[] = {&word, &count};
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(on.increment, 1, 1, 1, 1, 1, 1, 0, on.stream, args, nullptr),
+              CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(on.stream), CUDA_SUCCESS);
+    ASSERT_EQ(*word, page + more_ + 1);
+    *word += 1;
+    more_ += 2;
+  }
+  void rounds(int count, std::size_t device, std::size_t page) {
+    for (int i = 0; i < count; ++i) ASSERT_NO_FATAL_FAILURE(round(device, page));
+  }
+  // Until it has one copy. (The policy goes by the times of rounds.)
+  void heat(std::size_t device, std::size_t page) {
+    const std::uint64_t before = begun();
+    for (int i = 0; i < 100'000 && begun() == before; ++i) {
+      ASSERT_NO_FATAL_FAILURE(round(device, page));
+    }
+    ASSERT_EQ(begun(), before + 1);
+  }
+  static std::uint64_t begun() { return stats().zeroCopies.value(); }
+  static std::uint64_t ended() { return stats().zeroCopiesEnded.value(); }
+
+  std::uint32_t* pool_ = nullptr;
+  std::uint32_t more_ = 0;
+};
+
+TEST_F(PlacedPages, HaveOneCopyUntilTheProgramSendsThemToAnotherDevice) {
+#if GMAC_WALK
+  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  for (std::size_t home = 0; home < devices_.size(); ++home) {
+    SCOPED_TRACE(home);
+    ASSERT_NO_FATAL_FAILURE(allocateOn(home));
+    ASSERT_NO_FATAL_FAILURE(heat(home, 0));
+    EXPECT_EQ(deviceOf(pool_ + kPage), static_cast<int>(home));
+    for (std::size_t device = 0; device < devices_.size(); ++device) {
+      ASSERT_NO_FATAL_FAILURE(round(device, 0));
+    }
+    // A prefetch to where the rest lies chooses nothing.
+    const std::uint64_t before = ended();
+    quiet();
+    ASSERT_EQ(prefetch(pool_, kWords, static_cast<int>(home)), CUDA_SUCCESS);
+    ASSERT_NO_FATAL_FAILURE(rounds(8, home, 0));
+    EXPECT_EQ(ended(), before);
+    // One to another device takes the page along, once no work is in flight.
+    const auto other = static_cast<int>((home + 1) % devices_.size());
+    ASSERT_EQ(prefetch(pool_, kWords, other), CUDA_SUCCESS);
+    quiet();
+    ASSERT_NO_FATAL_FAILURE(rounds(8, home, 0));
+    EXPECT_EQ(ended(), before + 1);
+    for (std::size_t page = 0; page < kWords; page += kPage) {
+      EXPECT_EQ(deviceOf(pool_ + page), other) << page;
+    }
+    const std::uint64_t after = begun();
+    ASSERT_NO_FATAL_FAILURE(rounds(2000, home, 0));
+    EXPECT_EQ(begun(), after) << "the program has chosen";
+    for (std::size_t i = 0; i < kWords; ++i) ASSERT_EQ(pool_[i], i + (i == 0 ? more_ : 0)) << i;
+    ASSERT_NO_FATAL_FAILURE(release());
+  }
+}
+
+TEST_F(PlacedPages, GoToADeviceAlone) {
+#if GMAC_WALK
+  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  ASSERT_NO_FATAL_FAILURE(allocateOn(2));
+  ASSERT_NO_FATAL_FAILURE(heat(2, 0));
+  const std::uint64_t before = ended();
+  ASSERT_EQ(prefetch(pool_, kPage, 1), CUDA_SUCCESS);
+  quiet();
+  ASSERT_NO_FATAL_FAILURE(rounds(8, 2, 0));
+  EXPECT_EQ(ended(), before + 1);
+  EXPECT_EQ(deviceOf(pool_), 1);
+  EXPECT_EQ(deviceOf(pool_ + kPage), 2);
+  ASSERT_NO_FATAL_FAILURE(release());
+}
+
+// Pages that the CPU comes for no more, while others have gone elsewhere.
+TEST_F(PlacedPages, ComeBackToWhereTheirObjectIsAtHome) {
+#if GMAC_WALK
+  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  for (const std::size_t page : {std::size_t{0}, kPage}) {
+    SCOPED_TRACE(page);
+    ASSERT_NO_FATAL_FAILURE(allocateOn(2));
+    ASSERT_NO_FATAL_FAILURE(heat(2, page));
+    const std::uint64_t before = ended();
+    ASSERT_EQ(prefetch(pool_ + kHalf, kHalf, 1), CUDA_SUCCESS);
+    EXPECT_EQ(deviceOf(pool_ + kHalf), 1);
+    const CurrentContext current(devices_[2]);
+    std::uint32_t* word = pool_ + kHalf;
+    for (int i = 0; i < 100'000 && ended() == before; ++i) {
+      std::uint64_t count = 1;
+      void* args[] = {&word, &count};
+      ASSERT_EQ(DRIVER(cuLaunchKernel)(devices_[2].increment, 1, 1, 1, 1, 1, 1, 0,
+                                       devices_[2].stream, args, nullptr),
+                CUDA_SUCCESS);
+      ASSERT_EQ(DRIVER(cuStreamSynchronize)(devices_[2].stream), CUDA_SUCCESS);
+    }
+    EXPECT_EQ(ended(), before + 1);
+    EXPECT_EQ(deviceOf(pool_ + page), 2);
+    EXPECT_EQ(pool_[page], page + more_);
+    ASSERT_NO_FATAL_FAILURE(release());
+  }
+}
+
+// One that is freed with its allocation leaves nothing behind, and the next one is on the device.
+TEST_F(PlacedPages, AreOfTheirDeviceWhenTheyAreFreed) {
+#if GMAC_WALK
+  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  for (std::size_t home = 0; home < devices_.size(); ++home) {
+    SCOPED_TRACE(home);
+    std::size_t left = 0;
+    for (int i = 0; i < 4; ++i) {
+      ASSERT_NO_FATAL_FAILURE(allocateOn(home));
+      for (std::size_t page = 0; page < kWords; page += kPage) {
+        EXPECT_EQ(deviceOf(pool_ + page), static_cast<int>(home)) << page;
+      }
+      ASSERT_NO_FATAL_FAILURE(heat(home, 2 * kPage));
+      ASSERT_NO_FATAL_FAILURE(release());
+      if (i > 0) {
+        EXPECT_EQ(freeOn(devices_[home]), left);
+      }
+      left = freeOn(devices_[home]);
+    }
+  }
+}
+
+// A kernel in flight may use the memory, and may wait for what the program does next.
 TEST_F(Placed, NothingMovesUnderAKernel) {
   fake_cuda::stall(devices_[2].stream);
   launch(2);

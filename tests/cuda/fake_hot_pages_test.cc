@@ -23,6 +23,7 @@
 #include "gmac/observe/stats.h"
 #include "interpose/cuda/hooks.h"
 #include "tests/cuda/fake_program.h"
+#include "tests/support/child.h"
 
 namespace gmac::interpose {
 namespace {
@@ -31,7 +32,11 @@ using fake_cuda::kImage;
 
 const bool kPrepared = [] {
   setenv("GMAC_MANAGED", "1", 0);
-  return fake_cuda::prepare();
+  fake_cuda::prepare();
+  if (const char* const devices = std::getenv("FAKE_DEVICES")) {
+    fake_cuda::setDevices(std::atoi(devices), std::getenv("FAKE_APART") == nullptr);
+  }
+  return true;
 }();
 
 constexpr std::size_t kPage = std::size_t{2} << 20;
@@ -807,6 +812,18 @@ TEST_F(Pools, ZAGraphEndsIt) {
   for (int i = 0; i < 2000; ++i) ASSERT_NO_FATAL_FAILURE(round());
   EXPECT_EQ(moved(), begun);
   EXPECT_EQ(DRIVER(cuGraphDestroy)(graph), CUDA_SUCCESS);
+}
+
+// The same where the process sees several devices, whether they reach each other's memory or not.
+TEST(SeveralDevices, HaveSuchPagesToo) {
+  const testing::ChildEnd end = testing::runChild("Pools.*", {{"FAKE_DEVICES", "3"}});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+}
+
+TEST(SeveralDevices, HaveSuchPagesApartFromEachOther) {
+  const testing::ChildEnd end =
+      testing::runChild("Pools.*", {{"FAKE_DEVICES", "3"}, {"FAKE_APART", "1"}});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 
 }  // namespace

@@ -660,6 +660,67 @@ TEST(DevicesThat, ShareMemoryInPairsAreOwnOrAlone) {
   EXPECT_EQ(end.exitStatus, 0) << end.output;
 }
 
+// A page that the CPU and the accelerator's own device change in turn has one copy, which every
+// device reaches, wherever the rest of its object goes; and comes back there.
+TEST_F(SeparateCalls, DISABLED_APageWithOneCopyIsReachedByAll) {
+#if GMAC_WALK
+  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  const auto begun = [] { return stats().zeroCopies.value(); };
+  const auto ended = [] { return stats().zeroCopiesEnded.value(); };
+  for (const bool listed : {true, false}) {
+    SCOPED_TRACE(listed);
+    Array array(std::size_t{3} << 20);
+    const std::uint64_t before = begun();
+    std::uint32_t* first = array.data();
+    const auto callShort = [&] {
+      std::uint64_t count = 1;
+      void* args[] = {&first, &count};
+      const adsmUse_t use = {first, adsmReadWrite};
+      ASSERT_EQ(adsmCallOn(0, increment(), kOne, kOne, 0, args, &use, 1), adsmSuccess)
+          << adsmLastErrorString();
+      ASSERT_NO_FATAL_FAILURE(sync());
+      *first -= 1;
+    };
+    for (int i = 0; i < 100'000 && begun() == before; ++i) ASSERT_NO_FATAL_FAILURE(callShort());
+    ASSERT_EQ(begun(), before + 1);
+    const std::uint64_t here = ended();
+    for (int round = 0; round < 20; ++round) {
+      const int on = round % kDevices;
+      if (listed) {
+        call(on, array);
+      } else {
+        std::uint64_t count = std::size_t{3} << 20;
+        void* args[] = {&first, &count};
+        ASSERT_EQ(adsmCallOn(on, increment(), kOne, kOne, 0, args, nullptr, 0), adsmSuccess)
+            << adsmLastErrorString();
+        array.added(1);
+      }
+      if (round % 5 == 4) {
+        ASSERT_NO_FATAL_FAILURE(array.expectAll());
+      }
+      array[9] += 1, array[9] -= 1;
+    }
+    // Alone on another device, for long.
+    for (int i = 0; i < 50; ++i) {
+      call(2, array);
+      sync();
+    }
+    ASSERT_NO_FATAL_FAILURE(array.expectAll());
+    for (int i = 0; i < 100'000 && ended() == here; ++i) ASSERT_NO_FATAL_FAILURE(callShort());
+    // It is with the rest again once the program wants the object elsewhere.
+    ASSERT_EQ(adsmMigrate(array.data(), array.bytes(), 0), adsmSuccess) << adsmLastErrorString();
+    ASSERT_NO_FATAL_FAILURE(array.expectAll());
+  }
+}
+
+// (In a process of its own: objects of that size tell the policy how fast devices copy.)
+TEST(Pages, WithOneCopyAreReachedByAll) {
+  const testing::ChildEnd end =
+      testing::runChild("SeparateCalls.DISABLED_APageWithOneCopyIsReachedByAll", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+}
+
 // Nor can the driver put the CPU's memory in place of a device's.
 TEST_F(SeparateCalls, DISABLED_ShareNoMemory) {
   Array array;

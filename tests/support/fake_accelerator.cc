@@ -418,7 +418,8 @@ Status FakeAccelerator::move(DeviceAddress address, std::size_t moved, accel::Ho
   return {};
 }
 
-Status FakeAccelerator::movePage(DeviceAddress address, std::size_t bytes, accel::Home home) {
+Status FakeAccelerator::movePage(DeviceAddress address, std::size_t bytes, accel::Home home,
+                                 int /*device*/) {
   if (moveHook_) {
     moveHook_();
   }

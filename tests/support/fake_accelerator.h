@@ -212,7 +212,8 @@ class FakeAccelerator final : public accel::Accelerator,
     return allocate(bytes, alignment, placement, accel::Home::kCpu, 0);
   }
   Status move(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
-  Status movePage(accel::DeviceAddress address, std::size_t bytes, accel::Home home) override;
+  Status movePage(accel::DeviceAddress address, std::size_t bytes, accel::Home home,
+                  int device) override;
   std::size_t marginOf(accel::DeviceAddress address, std::size_t bytes) const override;
   void keepPages(bool keep) noexcept override;
   Result<accel::MemoryRoom> memoryRoom() override { return roomOn(0); }

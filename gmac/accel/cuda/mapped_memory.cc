@@ -385,6 +385,17 @@ Place MappedMemory::placeAt(std::uintptr_t address, std::size_t offset) const {
   return std::prev(next)->place;
 }
 
+Place MappedMemory::placeFrom(std::uintptr_t address, std::size_t offset) const {
+  if (const auto found = ranges_.find(address); found != ranges_.end()) {
+    for (const Piece& piece : found->second.pieces) {
+      if (offset < piece.end() && !piece.alone) {
+        return piece.place;
+      }
+    }
+  }
+  return placeAt(address, offset);
+}
+
 std::optional<int> MappedMemory::apartAt(std::uintptr_t address) const {
   const auto found = ranges_.find(address);
   if (found != ranges_.end()) {
@@ -534,7 +545,10 @@ Status MappedMemory::movePage(std::uintptr_t address, std::size_t offset, Place 
   // (Nobody else shall meet a want of memory meanwhile.)
   constexpr std::size_t kLeftFree = std::size_t{64} << 20;
   const std::size_t beside = piece->bytes - (mirrors ? kPage : 0);
-  const Result<MemoryRoom> available = room();
+  const auto available = [&] {
+    const DeviceScope scope(copier.calls);
+    return room();
+  }();
   GMAC_TRY(available.status());
   if (mirrors && available->free < beside + kLeftFree) {
     return fail(adsmErrorAcceleratorMemory,

@@ -89,11 +89,13 @@ class MappedMemory {
   // they move to.
   Status move(std::uintptr_t address, std::size_t offset, std::size_t bytes, Place place,
               const Copier& copier);
-  // Moves one page alone, to Home::kMirror, or from there to the place that the rest has; see
-  // MovableMemory::movePage().
+  // Moves one page alone, to Home::kMirror or from there; see MovableMemory::movePage(). The copier
+  // reaches the pages beside it.
   Status movePage(std::uintptr_t address, std::size_t offset, Place place, const Copier& copier);
-  // Where the page with that offset in an allocation lies.
+  // Where the page with that offset in an allocation lies; where the first one from there on lies
+  // that is not alone.
   Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
+  Place placeFrom(std::uintptr_t address, std::size_t offset) const;
   // The device that pages of an allocation lie on apart from the accelerator's; none: no page does.
   std::optional<int> apartAt(std::uintptr_t address) const;
   // Where the first of those pages lies that would move to `place`; none: all lie there.

@@ -76,7 +76,7 @@ class StreamAccelerator final : public Accelerator,
   Result<DeviceAddress> allocateOnCpu(std::size_t bytes, std::size_t alignment,
                                       Placement placement) override;
   Status move(DeviceAddress address, std::size_t bytes, Home home) override;
-  Status movePage(DeviceAddress address, std::size_t bytes, Home home) override;
+  Status movePage(DeviceAddress address, std::size_t bytes, Home home, int device) override;
   std::size_t marginOf(DeviceAddress address, std::size_t bytes) const override;
   void keepPages(bool keep) noexcept override;
   bool separateDevices() const noexcept override { return separate_.load(); }

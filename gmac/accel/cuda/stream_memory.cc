@@ -392,7 +392,8 @@ Status StreamAccelerator::move(DeviceAddress address, std::size_t bytes, Home ho
   return moved((*at)->first, bytes, movePages(allocation.given, 0, SIZE_MAX / 2, placeOf(home)));
 }
 
-Status StreamAccelerator::movePage(DeviceAddress address, std::size_t bytes, Home home) {
+Status StreamAccelerator::movePage(DeviceAddress address, std::size_t bytes, Home home,
+                                   int device) {
   GMAC_TRY(ready());
   const DeviceScope scope(*calls_);
   const RetiringLock lock(*this);
@@ -402,9 +403,21 @@ Status StreamAccelerator::movePage(DeviceAddress address, std::size_t bytes, Hom
     return gmac::fail(adsmErrorNotSupported, "{} bytes at {:#x} are no page of {}", bytes,
                       static_cast<std::uintptr_t>(address), deviceName());
   }
-  return withCopier(std::nullopt, [&](const MappedMemory::Copier& by) {
-    return mapped_.movePage(part->first, part->second, placeOf(home), by);
-  });
+  Place to = placeOf(home);
+  if (home == Home::kApart ||
+      (to.home == Home::kDevice && calls_->reachedFrom(device) && allowLocked(device).ok())) {
+    to.device = device;
+  }
+  // (The rest of a piece stays where it is.)
+  const Place copies = home == Home::kMirror ? mapped_.placeAt(part->first, part->second) : to;
+  const bool onDevice = copies.home == Home::kDevice || copies.home == Home::kApart;
+  const Status status = withCopier(onDevice ? std::optional(copies.device) : std::nullopt,
+                                   [&](const MappedMemory::Copier& by) {
+                                     return mapped_.movePage(part->first, part->second, to, by);
+                                   });
+  return stripes_.hold(static_cast<std::uintptr_t>(address))
+             ? moved(static_cast<std::uintptr_t>(address), bytes, status)
+             : status;
 }
 
 // Its pages are its own to the end of the last one.

@@ -13,8 +13,8 @@ bool HotPages::mayLeave(const Object& object, const std::byte* page) const {
   const auto begin = static_cast<std::size_t>(page - object.address());
   return object.pageRounds != nullptr && object.pageRounds->known(begin / pageBytes_) != nullptr &&
          !object.sharedBySmallObjects && object.pages.size() < kMostPages &&
-         object.home == accel::Home::kDevice && object.homeDevice == 0 && object.homes.empty() &&
-         !object.striped && !object.advised && !object.spread() && object.sameAddress &&
+         object.home == accel::Home::kDevice && object.homes.empty() && !object.striped &&
+         !object.advised && !object.spread() && object.sameAddress &&
          object.users == Object::Users::kEverybody && !object.onlyRead && object.lent.empty() &&
          pageBytes_ % object.blockBytes == 0 && object.mirror->chunkBytes() % pageBytes_ == 0 &&
          begin + pageBytes_ <= object.bytes() &&

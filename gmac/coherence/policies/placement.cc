@@ -25,12 +25,15 @@ Placement::Placement(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger
       freed_(freed),
       launches_(launches) {}
 
-// A newer wish takes the place of those whose bytes it has.
-void Placement::remember(const Wish& wish) {
+void Placement::forgetOlder(const Wish& wish) {
   std::erase_if(wishes_, [&](const Wish& old) {
     return old.number == wish.number && old.address >= wish.address &&
            old.address + old.bytes <= wish.address + wish.bytes;
   });
+}
+
+void Placement::remember(const Wish& wish) {
+  forgetOlder(wish);
   if (wishes_.size() == kMostWishes) {
     wishes_.erase(wishes_.begin());
   }
@@ -38,16 +41,34 @@ void Placement::remember(const Wish& wish) {
   waiting_.store(true, std::memory_order_relaxed);
 }
 
-Status Placement::prefer(const void* address, std::size_t bytes, int device) {
+bool Placement::isAtHomeOn(int device, const Object& object, const std::byte* first,
+                           std::size_t bytes) const {
+  return object.isZeroCopy()
+             ? object.allocation().deviceNumber(*memory_) == device
+             : memory_->liesOn(object.deviceAt(static_cast<std::size_t>(first - object.address())),
+                               bytes, device);
+}
+
+bool Placement::hasOneCopy(const Wish& wish) {
+  const Object* const object = index_.find(wish.address);
+  return object != nullptr && object->isZeroCopy() && wish.address + wish.bytes <= object->end();
+}
+
+Status Placement::prefer(const void* address, std::size_t bytes, int device, bool forGood) {
   if (!chooses() || bytes == 0) {
     return {};
   }
   {
     const Lock lock(mutex_);
     index_.forEachIn(address, bytes, [&](Object& object, const auto* first, const auto* last) {
-      object.placed = object.advised = true;
+      const auto length = static_cast<std::size_t>(last - first);
+      const bool chosen = forGood || !isAtHomeOn(device, object, first, length);
+      object.placed = object.allocation().placed = true;
+      object.advised |= chosen;
+      object.allocation().advised |= chosen;
       if (!object.sharedBySmallObjects) {
-        remember({first, static_cast<std::size_t>(last - first), object.number, device});
+        const Wish wish{first, length, object.allocation().number, device};
+        chosen ? remember(wish) : forgetOlder(wish);
       }
       return true;
     });
@@ -116,10 +137,8 @@ Status Placement::fulfil() {
     Wish wish{};
     {
       const Lock lock(mutex_);
-      // (An object with one copy goes there once it is on the accelerator again.)
       const auto next = std::find_if(wishes_.begin(), wishes_.end(), [&](const Wish& each) {
-        const Object* const object = objectOf(each);
-        return object == nullptr || !object->isZeroCopy();
+        return objectOf(each) == nullptr || !hasOneCopy(each);
       });
       if (next == wishes_.end() || !ledger_.quiet()) {
         return {};

@@ -34,8 +34,9 @@ class Placement {
 
   // Whether there is a choice. Constant while a context lasts.
   bool chooses() const noexcept { return memory_ != nullptr && memory_->severalDevices(); }
-  // The program asks for these bytes to lie on a device.
-  Status prefer(const void* address, std::size_t bytes, int device);
+  // The program asks for these bytes to lie on a device. Where their object's home is there
+  // already, and it is not to stay `forGood`, nothing has been chosen.
+  Status prefer(const void* address, std::size_t bytes, int device, bool forGood);
   // A kernel on a device has been given an address: the object is wished there if no kernel was
   // given an address of it before, or if kernels of that device alone have been for long
   // (lone_worker.h); and if nothing else was said of it.
@@ -54,7 +55,15 @@ class Placement {
   // Far more wishes than programs have; when they are exceeded, the oldest are dropped.
   static constexpr std::size_t kMostWishes = 1024;
 
+  // Drops the wishes whose bytes this one has; so does remember(), which keeps this one.
+  void forgetOlder(const Wish& wish);
   void remember(const Wish& wish);
+  // Whether an object's bytes from there on lie on a device, or do when they do not have one copy.
+  bool isAtHomeOn(int device, const Object& object, const std::byte* first,
+                  std::size_t bytes) const;
+  // Whether all bytes of a wish have one copy: they go there once they are on the accelerator
+  // again.
+  bool hasOneCopy(const Wish& wish);
   // Under the lock. Of the object that holds the wish's bytes; NULL: it is gone.
   Object* objectOf(const Wish& wish);
   Status fulfil();

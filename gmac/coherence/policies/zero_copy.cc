@@ -73,10 +73,8 @@ bool ZeroCopy::mayMove(const Object& object) const {
           object.pagesReady(0, object.bytes()));
 }
 
-// (Where several devices have memory, they share it page by page as calls name it.)
 bool ZeroCopy::mayPageMove(const Object& object, const std::byte* page) const {
-  return memory_ != nullptr && accelerator_.devices() == nullptr && !memory_->severalDevices() &&
-         !memory_->separateDevices() && !coherence::recorded() && !coherence::captureUnderWay() &&
+  return memory_ != nullptr && !coherence::recorded() && !coherence::captureUnderWay() &&
          !coherence::openWaits() && pages_.mayLeave(object, page);
 }
 
@@ -603,7 +601,7 @@ Status ZeroCopy::toCpu(Object& object) {
     moved = mirror.addMargin(margin);
   }
   if (moved.ok()) {
-    moved = page ? memory_->movePage(object.device, object.bytes(), accel::Home::kMirror)
+    moved = page ? memory_->movePage(object.device, object.bytes(), accel::Home::kMirror, 0)
                  : memory_->move(object.device, object.bytes() + margin, accel::Home::kMirror);
   }
   const std::string words = moved.ok() ? "" : lastErrorText();
@@ -628,7 +626,8 @@ Status ZeroCopy::toCpu(Object& object) {
 // To the one that it came from.
 Status ZeroCopy::toDevice(Object& object) {
   if (object.whole != nullptr) {
-    return memory_->movePage(object.device, object.bytes(), object.whole->home);
+    return memory_->movePage(object.device, object.bytes(), object.whole->home,
+                             object.whole->deviceNumber(*memory_));
   }
   GMAC_TRY(object.homeDevice == 0
                ? memory_->move(object.device, object.bytes(), accel::Home::kDevice)
