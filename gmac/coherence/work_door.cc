@@ -82,8 +82,11 @@ void WorkDoor::noneRepeats() noexcept {
 }
 
 void WorkDoor::keepWhole() noexcept {
-  if (!parts_.forked() && !parts_.zeroCopy.keepWhole() && parts_.makeRoomForOwnWork()) {
-    (void)parts_.zeroCopy.keepWhole();
+  const auto keep = [&] {
+    return parts_.gathering.still([&] { return parts_.zeroCopy.keepWhole(); });
+  };
+  if (!parts_.forked() && !keep() && parts_.makeRoomForOwnWork()) {
+    (void)keep();
   }
 }
 
@@ -94,10 +97,13 @@ void WorkDoor::keepWhole(std::span<const coherence::DeviceRange> ranges) noexcep
   }
 }
 
-// ZeroCopy::joinIn(), for which there may have to be room on the device.
+// ZeroCopy::joinIn(), for which there may have to be room on the device. (Every device reaches a
+// page with one copy, and perhaps not what it is part of: so none moves while work begins.)
 bool WorkDoor::joined(std::span<const coherence::DeviceRange> ranges) {
-  return parts_.zeroCopy.joinIn(ranges) ||
-         (parts_.makeRoomForOwnWork() && parts_.zeroCopy.joinIn(ranges));
+  const auto join = [&] {
+    return parts_.gathering.still([&] { return parts_.zeroCopy.joinIn(ranges); });
+  };
+  return parts_.zeroCopy.areWhole(ranges) || join() || (parts_.makeRoomForOwnWork() && join());
 }
 
 coherence::DeviceWait WorkDoor::beforeDeviceWait(std::optional<accel::NativeStream> stream,

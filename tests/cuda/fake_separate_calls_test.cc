@@ -701,13 +701,21 @@ TEST_F(SeparateCalls, DISABLED_APageWithOneCopyIsReachedByAll) {
       }
       array[9] += 1, array[9] -= 1;
     }
-    // Alone on another device, for long.
-    for (int i = 0; i < 50; ++i) {
+    // Another device works alone, until the rest lies there; and then the CPU comes no more.
+    const auto rest = reinterpret_cast<CUdeviceptr>(first + array.bytes() / 8);
+    for (int i = 0; i < 10'000 && fake_cuda::deviceOf(rest) != 2; ++i) {
+      call(2, array);
+      sync();
+      *first += 1, *first -= 1;
+    }
+    ASSERT_EQ(fake_cuda::deviceOf(rest), 2);
+    for (int i = 0; i < 10'000 && ended() == here; ++i) {
       call(2, array);
       sync();
     }
+    EXPECT_EQ(ended(), here + 1);
+    EXPECT_EQ(array.device(), 2);
     ASSERT_NO_FATAL_FAILURE(array.expectAll());
-    for (int i = 0; i < 100'000 && ended() == here; ++i) ASSERT_NO_FATAL_FAILURE(callShort());
     // It is with the rest again once the program wants the object elsewhere.
     ASSERT_EQ(adsmMigrate(array.data(), array.bytes(), 0), adsmSuccess) << adsmLastErrorString();
     ASSERT_NO_FATAL_FAILURE(array.expectAll());

@@ -27,15 +27,24 @@ LoneWorker::Nanoseconds Strays::timeOf(const Object& object) const {
   return std::max(kLeast, policy_.timeOf(object.bytes()));
 }
 
-// (Nothing is allocated under the lock. No object comes to be meanwhile.)
+// (Nothing is allocated under the lock. No object comes to be meanwhile. Every device reaches a
+// page with one copy.)
 std::vector<Spilling::Candidate> Strays::objectsIn(std::span<const coherence::DeviceRange> used) {
   std::vector<Spilling::Candidate> all;
   const auto visit = [&](auto function) {
     const Lock lock(mutex_);
     for (const coherence::DeviceRange& range : used) {
-      index_.forEachIn(range.address, std::max<std::size_t>(range.bytes, 1),
+      if (range.bytes == 0) {
+        if (const Object* const object = index_.findAllocation(range.address)) {
+          function(*object);
+        }
+        continue;
+      }
+      index_.forEachIn(range.address, range.bytes,
                        [&](const Object& object, const auto*, const auto*) {
-                         function(object);
+                         if (object.whole == nullptr) {
+                           function(object);
+                         }
                          return true;
                        });
     }
