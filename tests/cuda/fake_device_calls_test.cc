@@ -218,12 +218,16 @@ void DeviceCalls::oneCopyIsReachedByAll(std::uint64_t count) {
   }
   expectAll();
   verify();
-  // Who chooses its device wants it there.
-  for (const int home : {0, 1}) {
+  // Who chooses its device wants it there, also beside a call that runs.
+  for (const int home : {1, 0}) {
+    ASSERT_NO_FATAL_FAILURE(call(0));
     ASSERT_EQ(adsmMigrate(words, count * sizeof(std::uint32_t), home), adsmSuccess)
         << adsmLastErrorString();
-    EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
     for (int i = 0; i < 2000; ++i) ASSERT_NO_FATAL_FAILURE(round(home));
+    EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
+    for (const std::uint64_t word : {std::uint64_t{0}, count / 2}) {
+      EXPECT_EQ(fake_cuda::deviceOf(reinterpret_cast<CUdeviceptr>(words + word)), home) << word;
+    }
     EXPECT_EQ(stats().zeroCopies.value(), before + 1);
   }
   expectAll();

@@ -722,6 +722,50 @@ TEST_F(SeparateCalls, DISABLED_APageWithOneCopyIsReachedByAll) {
   }
 }
 
+// Where memory is gathered elsewhere, and the object lies alone where calls have listed it.
+TEST_F(SeparateCalls, DISABLED_APageOfAStrayComesBackToIt) {
+#if GMAC_WALK
+  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  Array other;
+  Array array(std::size_t{3} << 20);
+  for (int i = 0; i < 1'000'000 && array.device() != 2; ++i) {
+    callUnlisted(2, other);
+    sync();
+  }
+  ASSERT_EQ(array.device(), 2);
+  for (int i = 0; i < 10'000 && array.device() != 0; ++i) {
+    call(0, array);
+    sync();
+  }
+  ASSERT_EQ(array.device(), 0);
+  const std::uint64_t begun = stats().zeroCopies.value();
+  const std::uint64_t ended = stats().zeroCopiesEnded.value();
+  std::uint32_t* first = array.data();
+  for (int i = 0; i < 100'000 && stats().zeroCopies.value() == begun; ++i) {
+    std::uint64_t count = 1;
+    void* args[] = {&first, &count};
+    const adsmUse_t use = {first, adsmReadWrite};
+    ASSERT_EQ(adsmCallOn(0, increment(), kOne, kOne, 0, args, &use, 1), adsmSuccess);
+    sync();
+    *first -= 1;
+  }
+  ASSERT_EQ(stats().zeroCopies.value(), begun + 1);
+  for (int i = 0; i < 1'000 && stats().zeroCopiesEnded.value() == ended; ++i) {
+    call(0, array);
+    sync();
+  }
+  EXPECT_EQ(stats().zeroCopiesEnded.value(), ended + 1);
+  EXPECT_EQ(array.device(), 0);
+  array.expectAll();
+}
+
+TEST(Pages, OfAStrayComeBackToIt) {
+  const testing::ChildEnd end =
+      testing::runChild("SeparateCalls.DISABLED_APageOfAStrayComesBackToIt", {});
+  EXPECT_EQ(end.exitStatus, 0) << end.output;
+}
+
 // (In a process of its own: objects of that size tell the policy how fast devices copy.)
 TEST(Pages, WithOneCopyAreReachedByAll) {
   const testing::ChildEnd end =

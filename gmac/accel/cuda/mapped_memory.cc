@@ -385,15 +385,17 @@ Place MappedMemory::placeAt(std::uintptr_t address, std::size_t offset) const {
   return std::prev(next)->place;
 }
 
-Place MappedMemory::placeFrom(std::uintptr_t address, std::size_t offset) const {
+Place MappedMemory::placeOfRest(std::uintptr_t address, std::size_t offset) const {
+  Place rest = placeAt(address, offset);
   if (const auto found = ranges_.find(address); found != ranges_.end()) {
     for (const Piece& piece : found->second.pieces) {
+      rest = piece.alone ? rest : piece.place;
       if (offset < piece.end() && !piece.alone) {
-        return piece.place;
+        break;
       }
     }
   }
-  return placeAt(address, offset);
+  return rest;
 }
 
 std::optional<int> MappedMemory::apartAt(std::uintptr_t address) const {
@@ -540,6 +542,13 @@ Status MappedMemory::movePage(std::uintptr_t address, std::size_t offset, Place 
   const auto piece = std::find_if(range.pieces.begin(), range.pieces.end(), has);
   if (piece == range.pieces.end() || piece->isMirror() == mirrors || piece->alone == mirrors) {
     return fail(adsmErrorNotSupported, "the accelerator's page at {:#x} cannot move alone",
+                address + offset);
+  }
+  const auto stays = [&](const Piece& other) {
+    return !other.alone && (&other != &*piece || other.bytes > kPage);
+  };
+  if (mirrors && std::none_of(range.pieces.begin(), range.pieces.end(), stays)) {
+    return fail(adsmErrorNotSupported, "the page at {:#x} is the last one of its allocation",
                 address + offset);
   }
   // (Nobody else shall meet a want of memory meanwhile.)

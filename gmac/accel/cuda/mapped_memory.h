@@ -92,10 +92,10 @@ class MappedMemory {
   // Moves one page alone, to Home::kMirror or from there; see MovableMemory::movePage(). The copier
   // reaches the pages beside it.
   Status movePage(std::uintptr_t address, std::size_t offset, Place place, const Copier& copier);
-  // Where the page with that offset in an allocation lies; where the first one from there on lies
-  // that is not alone.
+  // Where the page with that offset in an allocation lies; of one that is alone, where the next one
+  // lies that is not, or the last one before.
   Place placeAt(std::uintptr_t address, std::size_t offset = 0) const;
-  Place placeFrom(std::uintptr_t address, std::size_t offset) const;
+  Place placeOfRest(std::uintptr_t address, std::size_t offset) const;
   // The device that pages of an allocation lie on apart from the accelerator's; none: no page does.
   std::optional<int> apartAt(std::uintptr_t address) const;
   // Where the first of those pages lies that would move to `place`; none: all lie there.

@@ -538,7 +538,7 @@ std::size_t StreamAccelerator::homeOf(DeviceAddress address) noexcept {
   // (Margins stay where they are when pages move.)
   const std::size_t offset = static_cast<std::uintptr_t>(address) - allocation.given;
   if (!allocation.mapped) return 0;
-  const Place place = mapped_.placeFrom(allocation.given, offset);
+  const Place place = mapped_.placeOfRest(allocation.given, offset);
   return place.home == Home::kDevice ? devices_.findSharing(place.device) : 0;
 }
 

@@ -254,7 +254,7 @@ void StreamAccelerator::noteStripes(std::uintptr_t address, std::size_t bytes,
                                     std::uintptr_t given) {
   std::vector<std::uint8_t> devices;
   for (std::size_t offset = 0; offset < bytes; offset += kDevicePage) {
-    const Place place = mapped_.placeAt(given, address - given + offset);
+    const Place place = mapped_.placeOfRest(given, address - given + offset);
     const std::size_t device = place.home == Home::kDevice  ? devices_.findSharing(place.device)
                                : place.home == Home::kApart ? devices_.find(place.device)
                                                             : 0;
@@ -403,21 +403,19 @@ Status StreamAccelerator::movePage(DeviceAddress address, std::size_t bytes, Hom
     return gmac::fail(adsmErrorNotSupported, "{} bytes at {:#x} are no page of {}", bytes,
                       static_cast<std::uintptr_t>(address), deviceName());
   }
-  Place to = placeOf(home);
+  // (Not where memory is gathered: the allocation may lie alone.)
+  Place to = home == Home::kDevice ? mapped_.placeOf(home) : placeOf(home);
   if (home == Home::kApart ||
-      (to.home == Home::kDevice && calls_->reachedFrom(device) && allowLocked(device).ok())) {
+      (home == Home::kDevice && calls_->reachedFrom(device) && allowLocked(device).ok())) {
     to.device = device;
   }
   // (The rest of a piece stays where it is.)
   const Place copies = home == Home::kMirror ? mapped_.placeAt(part->first, part->second) : to;
   const bool onDevice = copies.home == Home::kDevice || copies.home == Home::kApart;
-  const Status status = withCopier(onDevice ? std::optional(copies.device) : std::nullopt,
-                                   [&](const MappedMemory::Copier& by) {
-                                     return mapped_.movePage(part->first, part->second, to, by);
-                                   });
-  return stripes_.hold(static_cast<std::uintptr_t>(address))
-             ? moved(static_cast<std::uintptr_t>(address), bytes, status)
-             : status;
+  return withCopier(onDevice ? std::optional(copies.device) : std::nullopt,
+                    [&](const MappedMemory::Copier& by) {
+                      return mapped_.movePage(part->first, part->second, to, by);
+                    });
 }
 
 // Its pages are its own to the end of the last one.

@@ -68,8 +68,9 @@ Away Migration::awayFrom(std::size_t device, std::span<const coherence::DeviceRa
   };
   for (const coherence::DeviceRange& range : ranges) {
     if (range.address != nullptr) {
-      index_.forEachIn(range.address, range.bytes,
-                       [&](Object& object, const auto*, const auto*) { return look(object); });
+      index_.forEachIn(range.address, range.bytes, [&](Object& object, const auto*, const auto*) {
+        return look(object.allocation());
+      });
       continue;
     }
     for (const Object& object : index_.all()) {

@@ -25,15 +25,19 @@ Placement::Placement(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger
       freed_(freed),
       launches_(launches) {}
 
-void Placement::forgetOlder(const Wish& wish) {
+bool Placement::contradicts(const Wish& wish) const {
+  return std::any_of(wishes_.begin(), wishes_.end(), [&](const Wish& old) {
+    return old.number == wish.number && old.address < wish.address + wish.bytes &&
+           wish.address < old.address + old.bytes;
+  });
+}
+
+// A newer wish takes the place of those whose bytes it has.
+void Placement::remember(const Wish& wish) {
   std::erase_if(wishes_, [&](const Wish& old) {
     return old.number == wish.number && old.address >= wish.address &&
            old.address + old.bytes <= wish.address + wish.bytes;
   });
-}
-
-void Placement::remember(const Wish& wish) {
-  forgetOlder(wish);
   if (wishes_.size() == kMostWishes) {
     wishes_.erase(wishes_.begin());
   }
@@ -62,13 +66,14 @@ Status Placement::prefer(const void* address, std::size_t bytes, int device, boo
     const Lock lock(mutex_);
     index_.forEachIn(address, bytes, [&](Object& object, const auto* first, const auto* last) {
       const auto length = static_cast<std::size_t>(last - first);
-      const bool chosen = forGood || !isAtHomeOn(device, object, first, length);
+      const Wish wish{first, length, object.allocation().number, device};
+      const bool chosen =
+          forGood || !isAtHomeOn(device, object, first, length) || contradicts(wish);
       object.placed = object.allocation().placed = true;
       object.advised |= chosen;
       object.allocation().advised |= chosen;
-      if (!object.sharedBySmallObjects) {
-        const Wish wish{first, length, object.allocation().number, device};
-        chosen ? remember(wish) : forgetOlder(wish);
+      if (chosen && !object.sharedBySmallObjects) {
+        remember(wish);
       }
       return true;
     });
@@ -101,6 +106,7 @@ bool Placement::worksAlone(Object& object, int device) {
     if (waiting_.load(std::memory_order_relaxed)) {
       std::erase_if(wishes_,
                     [&](const Wish& wish) { return wish.alone && wish.number == object.number; });
+      waiting_.store(!wishes_.empty(), std::memory_order_relaxed);
     }
     return false;
   }

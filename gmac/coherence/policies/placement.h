@@ -55,9 +55,9 @@ class Placement {
   // Far more wishes than programs have; when they are exceeded, the oldest are dropped.
   static constexpr std::size_t kMostWishes = 1024;
 
-  // Drops the wishes whose bytes this one has; so does remember(), which keeps this one.
-  void forgetOlder(const Wish& wish);
   void remember(const Wish& wish);
+  // Whether an older wish waits that has some of its bytes.
+  bool contradicts(const Wish& wish) const;
   // Whether an object's bytes from there on lie on a device, or do when they do not have one copy.
   bool isAtHomeOn(int device, const Object& object, const std::byte* first,
                   std::size_t bytes) const;
