@@ -27,7 +27,7 @@ class ConcurrentObjects {
 
   // Whether the object may join; the caller knows that the CPU comes for it, and what may run.
   static bool mayJoin(const Object& object) {
-    return object.zeroCopy.mayBeConcurrent() && !object.advised && !object.closing &&
+    return object.zeroCopy.mayBeConcurrent() && !object.sent && !object.closing &&
            !object.inTransit() && !object.held() && object.lent.empty() &&
            object.pagesReady(0, object.bytes());
   }

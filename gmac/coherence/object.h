@@ -272,6 +272,7 @@ class Object : public DeviceUses,
   int apartOn = -1;
   bool alone = false;
   bool advised = false;  // the program has named its home
+  bool sent = false;     // that is another one than it had, or for good: it has no one copy
   bool striped = false;  // over several devices, from its allocation on
   // Where devices reach each other's memory and calls list parts: the device of each page, once a
   // call on a part has chosen it. Empty: all have one home.

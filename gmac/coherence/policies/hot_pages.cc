@@ -14,7 +14,7 @@ bool HotPages::mayLeave(const Object& object, const std::byte* page) const {
   return object.pageRounds != nullptr && object.pageRounds->known(begin / pageBytes_) != nullptr &&
          !object.sharedBySmallObjects && object.pages.size() < kMostPages &&
          object.home == accel::Home::kDevice && object.homes.empty() && !object.striped &&
-         !object.advised && !object.spread() && object.sameAddress &&
+         !object.sent && !object.spread() && object.sameAddress &&
          object.users == Object::Users::kEverybody && !object.onlyRead && object.lent.empty() &&
          pageBytes_ % object.blockBytes == 0 && object.mirror->chunkBytes() % pageBytes_ == 0 &&
          begin + pageBytes_ <= object.bytes() &&
@@ -57,6 +57,7 @@ Object& HotPages::leaves(std::unique_ptr<Object> page) {
   }
   // (The program may have chosen the object's home meanwhile.)
   result.advised = object.advised;
+  result.sent = object.sent;
   ledger_.allocated(result);
   // (Or bound a kernel.)
   for (const Binding& binding : object.bindings) {

@@ -95,7 +95,7 @@ Status Migration::advise(const void* address, std::size_t bytes) {
                 "adsmMigrate({}): {} bytes; allowed are 1 to {}, which end with the object",
                 address, bytes, rest);
   }
-  object->advised = true;
+  object->advised = object->sent = true;
   return {};
 }
 

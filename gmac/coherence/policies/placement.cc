@@ -69,9 +69,10 @@ Status Placement::prefer(const void* address, std::size_t bytes, int device, boo
       const Wish wish{first, length, object.allocation().number, device};
       const bool chosen =
           forGood || !isAtHomeOn(device, object, first, length) || contradicts(wish);
-      object.placed = object.allocation().placed = true;
-      object.advised |= chosen;
-      object.allocation().advised |= chosen;
+      for (Object* const each : {&object, &object.allocation()}) {
+        each->placed = each->advised = true;
+        each->sent |= chosen;
+      }
       if (chosen && !object.sharedBySmallObjects) {
         remember(wish);
       }

@@ -35,7 +35,7 @@ class Placement {
   // Whether there is a choice. Constant while a context lasts.
   bool chooses() const noexcept { return memory_ != nullptr && memory_->severalDevices(); }
   // The program asks for these bytes to lie on a device. Where their object's home is there
-  // already, and it is not to stay `forGood`, nothing has been chosen.
+  // already, and it is not to stay `forGood`, they may have one copy nevertheless.
   Status prefer(const void* address, std::size_t bytes, int device, bool forGood);
   // A kernel on a device has been given an address: the object is wished there if no kernel was
   // given an address of it before, or if kernels of that device alone have been for long

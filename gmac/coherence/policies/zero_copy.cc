@@ -69,7 +69,7 @@ bool ZeroCopy::mayMove(const Object& object) const {
   // (Where the program, or a call on a part, has chosen a device, the object stays there.)
   return object.isZeroCopy() ||
          (object.home == accel::Home::kDevice && object.homes.empty() && !object.striped &&
-          !object.advised && object.sameAddress && object.bytes() <= options_.mostBytes &&
+          !object.sent && object.sameAddress && object.bytes() <= options_.mostBytes &&
           object.pagesReady(0, object.bytes()));
 }
 
@@ -109,7 +109,7 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
     if (idle && object.zeroCopy.checked()) {
       concurrent_.checked(false, blocks_.concurrentObjects().size());
     }
-    if (idle || object.advised) {
+    if (idle || object.sent) {
       setDue(object);
     }
   }
@@ -306,12 +306,12 @@ void ZeroCopy::leave(const void* address) {
     if (object == nullptr || object->closing) {
       return;
     }
-    object->advised |= object->isZeroCopy() || !object->pages.empty();
+    object->sent |= object->isZeroCopy() || !object->pages.empty();
     if (object->isZeroCopy()) {
       known = {object->address(), object->number};
     }
     for (const std::unique_ptr<Object>& page : object->pages) {
-      page->advised = true;
+      page->sent = true;
       setDue(*page);
     }
   }
