@@ -487,6 +487,12 @@ class PlacedPages : public Placed {
  protected:
   static constexpr std::size_t kPage = kWords / 4;
 
+  void SetUp() override {
+    Placed::SetUp();
+#if GMAC_WALK
+    GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
+#endif
+  }
   // Each word is its index.
   void allocateOn(std::size_t device) {
     const CurrentContext current(devices_[device]);
@@ -530,9 +536,6 @@ class PlacedPages : public Placed {
 };
 
 TEST_F(PlacedPages, HaveOneCopyUntilTheProgramSendsThemToAnotherDevice) {
-#if GMAC_WALK
-  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
-#endif
   for (std::size_t home = 0; home < devices_.size(); ++home) {
     SCOPED_TRACE(home);
     ASSERT_NO_FATAL_FAILURE(allocateOn(home));
@@ -565,9 +568,6 @@ TEST_F(PlacedPages, HaveOneCopyUntilTheProgramSendsThemToAnotherDevice) {
 }
 
 TEST_F(PlacedPages, GoToADeviceAlone) {
-#if GMAC_WALK
-  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
-#endif
   ASSERT_NO_FATAL_FAILURE(allocateOn(2));
   ASSERT_NO_FATAL_FAILURE(heat(2, 0));
   const std::uint64_t before = ended();
@@ -582,9 +582,6 @@ TEST_F(PlacedPages, GoToADeviceAlone) {
 
 // Pages that the CPU comes for no more, while others have gone elsewhere.
 TEST_F(PlacedPages, ComeBackToWhereTheirObjectIsAtHome) {
-#if GMAC_WALK
-  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
-#endif
   for (const std::size_t page : {std::size_t{0}, kPage}) {
     SCOPED_TRACE(page);
     ASSERT_NO_FATAL_FAILURE(allocateOn(2));
@@ -611,9 +608,6 @@ TEST_F(PlacedPages, ComeBackToWhereTheirObjectIsAtHome) {
 
 // One that is freed with its allocation leaves nothing behind, and the next one is on the device.
 TEST_F(PlacedPages, AreOfTheirDeviceWhenTheyAreFreed) {
-#if GMAC_WALK
-  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
-#endif
   for (std::size_t home = 0; home < devices_.size(); ++home) {
     SCOPED_TRACE(home);
     std::size_t left = 0;

@@ -663,9 +663,6 @@ TEST(DevicesThat, ShareMemoryInPairsAreOwnOrAlone) {
 // A page that the CPU and the accelerator's own device change in turn has one copy, which every
 // device reaches, wherever the rest of its object goes; and comes back there.
 TEST_F(SeparateCalls, DISABLED_APageWithOneCopyIsReachedByAll) {
-#if GMAC_WALK
-  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
-#endif
   const auto begun = [] { return stats().zeroCopies.value(); };
   const auto ended = [] { return stats().zeroCopiesEnded.value(); };
   for (const bool listed : {true, false}) {
@@ -724,9 +721,6 @@ TEST_F(SeparateCalls, DISABLED_APageWithOneCopyIsReachedByAll) {
 
 // Where memory is gathered elsewhere, and the object lies alone where calls have listed it.
 TEST_F(SeparateCalls, DISABLED_APageOfAStrayComesBackToIt) {
-#if GMAC_WALK
-  GTEST_SKIP() << "the policy goes by the times of rounds, most of which the walker takes";
-#endif
   Array other;
   Array array(std::size_t{3} << 20);
   for (int i = 0; i < 1'000'000 && array.device() != 2; ++i) {

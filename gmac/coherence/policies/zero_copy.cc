@@ -377,7 +377,7 @@ bool ZeroCopy::areWhole(std::span<const coherence::DeviceRange> ranges) {
          pageAcross(ranges).address == nullptr;
 }
 
-bool ZeroCopy::joinAllIn(std::span<const coherence::DeviceRange> ranges) {
+bool ZeroCopy::joinIn(std::span<const coherence::DeviceRange> ranges) {
   std::uint64_t last = 0;
   for (Known next = pageAcross(ranges); next.address != nullptr; next = pageAcross(ranges)) {
     if (next.number == last) {

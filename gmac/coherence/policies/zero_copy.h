@@ -104,9 +104,7 @@ class ZeroCopy {
   // allocations again, unless the driver gets the range in parts, which one that runs past its
   // allocation has not. Blocks, where there are any, until all work so far has ended. False: one
   // cannot move back. Not under the lock.
-  bool joinIn(std::span<const coherence::DeviceRange> ranges) {
-    return areWhole(ranges) || joinAllIn(ranges);
-  }
+  bool joinIn(std::span<const coherence::DeviceRange> ranges);
   // Whether none of the ranges has such parts. Not under the lock.
   bool areWhole(std::span<const coherence::DeviceRange> ranges);
   // No page is on its way to become an object of its own, nor will be while the program records
@@ -167,7 +165,6 @@ class ZeroCopy {
   // A page of which a range has a part, and of what is beside it as well. No address: there is
   // none.
   Known pageAcross(std::span<const coherence::DeviceRange> ranges);
-  [[gnu::cold, gnu::noinline]] bool joinAllIn(std::span<const coherence::DeviceRange> ranges);
   // Moves all pages back. False: one cannot.
   bool joinPages();
   Status copy(Object& object, bool toCpu);
