@@ -126,6 +126,7 @@ class Allocation final : private RegionSource {
   // Throws std::bad_alloc.
   void watchPages(Object& object) const;
   Object* addObject(std::unique_ptr<Object> object, const Object* before = nullptr);
+  bool waitsForNobody(const void* address);
   void awaitStreams(void* small);
   Status destroy(Lock& lock, Object& object);
   // Tells shared_ranges of an object that is out of the index.
