@@ -52,6 +52,7 @@ void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream,
   if (stream == accel::kForeignStream) {
     stream = ledger_.onlyStream();
     if (!stream) {
+      readBacks_.noteWait();
       return;
     }
   }

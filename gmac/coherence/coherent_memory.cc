@@ -194,6 +194,7 @@ Status CoherentMemory::callUsing(adsmKernel_t kernel, const accel::LaunchShape& 
                                  const std::optional<CallUses>& uses,
                                  std::optional<std::size_t> device) {
   parts_->movedPieces.workBegins();
+  parts_->beforeWork();
   // (Only devices that do not reach each other's memory ask.)
   std::vector<coherence::DeviceRange> used;
   if (uses && parts_->gathering.separate()) {

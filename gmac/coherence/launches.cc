@@ -183,6 +183,7 @@ void Launches::endConcurrentIn(std::span<const coherence::DeviceRange> ranges) {
 // The end of a call of the program's. Until here its thread could not touch what is open.
 void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
                        std::optional<accel::NativeStream> stream) {
+  countUnwaited(1);
   if (!promptWaits_.on()) {
     return;
   }
@@ -198,6 +199,7 @@ void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
       call.awaited = call.sliced && endsWithin(lock, ticket, slice);
     }
     if (call.awaited) {
+      unwaited_.waited();
       endedInCall();
     } else {
       promptWaits_.inVain(std::exchange(call.sliced, false));
@@ -205,6 +207,14 @@ void Launches::returns(Lock& lock, bool awaited, accel::Ticket ticket,
     }
   }
   promptWaits_.returns(ledger_.times().now(), call);
+}
+
+void Launches::countUnwaited(std::uint64_t calls) {
+  const std::uint64_t repeated = repeated_.launches();
+  const std::uint64_t before = std::exchange(repeatedBefore_, repeated);
+  if (blocks_.anyZeroCopy() || unwaited_.tries()) {
+    unwaited_.called(ledger_.times().now(), calls + repeated - before);
+  }
 }
 
 // The program's wait then has nothing to do, unless the policies do, or anything has failed.

@@ -23,6 +23,7 @@
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/repeated_launches.h"
+#include "gmac/coherence/unwaited_calls.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/coherence/work_port.h"
 #include "gmac/protocols/protocol.h"
@@ -43,8 +44,8 @@ class Launches {
   Launches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Loans& loans,
            Waits& waits, ObjectIndex& index, Blocks& blocks, Coarsening& coarsening,
            Allocation& allocation, Kernels& kernels, PromptWaits& promptWaits,
-           ConcurrentUse& concurrent, RepeatedLaunches& repeated, ListingPolicy& listing,
-           bool unordered)
+           UnwaitedCalls& unwaited, ConcurrentUse& concurrent, RepeatedLaunches& repeated,
+           ListingPolicy& listing, bool unordered)
       : mutex_(mutex),
         accelerator_(accelerator),
         ledger_(ledger),
@@ -56,6 +57,7 @@ class Launches {
         allocation_(allocation),
         kernels_(kernels),
         promptWaits_(promptWaits),
+        unwaited_(unwaited),
         concurrent_(concurrent),
         repeated_(repeated),
         listing_(listing),
@@ -92,6 +94,9 @@ class Launches {
   Status order(const void* address, std::size_t bytes, bool held);
   // Of what the CPU and kernels use at once: what rounds that took no lock tell of it.
   ConcurrentUse::Verdict judgeRepeated() { return repeated_.judgeRounds(); }
+  // So many calls, and the launches that took no lock before them, are work for which nothing has
+  // waited yet. Under the lock.
+  void countUnwaited(std::uint64_t calls);
   // What the CPU and kernels use at once has become slow: from now on each object is watched.
   void suspectAll();
 
@@ -174,6 +179,8 @@ class Launches {
   Allocation& allocation_;
   Kernels& kernels_;
   PromptWaits& promptWaits_;
+  UnwaitedCalls& unwaited_;
+  std::uint64_t repeatedBefore_ = 0;  // launches, by the newest one that unwaited_ was told of
   ConcurrentUse& concurrent_;
   RepeatedLaunches& repeated_;
   ListingPolicy& listing_;

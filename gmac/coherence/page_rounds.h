@@ -131,6 +131,15 @@ class PageRounds {
     returns_[number] = static_cast<std::uint8_t>(std::min(returns_[number] + 1, 255));
     ++allReturns_;
   }
+  // Of that one alone.
+  std::uint32_t ownReturnsOf(std::size_t number) const { return returns_[number]; }
+  // It did so in vain.
+  void cameBackInVain(std::size_t number) {
+    if (returns_[number] > 0) {
+      --returns_[number];
+      --allReturns_;
+    }
+  }
   std::uint32_t returnsOf(std::size_t number) const {
     const std::uint32_t own = returns_[number];
     return own +

@@ -53,6 +53,7 @@ Parts::Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks
                   .pageBytes = options.zeroCopy.pageBytes}),
       listing(mayList(accelerator, blocks), options.listingWorth),
       promptWaits(options.zeroCopy.prompt),
+      unwaited(options.zeroCopy.limits.moves / 2),
       access(mutex, index, loans, residency, blocks, coarsening, concurrentObjects, promptWaits,
              ledger, listing),
       exitFetch(mutex, ledger, index, blocks, access),
@@ -61,9 +62,9 @@ Parts::Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks
       early(mutex, ledger, index, residency, blocks, options.readAheadBytes,
             options.fetchInBackground),
       kernels(mutex, accelerator, ledger, waits, index),
-      repeated(mutex, accelerator, ledger, loans, blocks, promptWaits, concurrent),
+      repeated(mutex, accelerator, ledger, loans, blocks, promptWaits, unwaited, concurrent),
       launches(mutex, accelerator, ledger, loans, waits, index, blocks, coarsening, allocation,
-               kernels, promptWaits, concurrent, repeated, listing, options.managed),
+               kernels, promptWaits, unwaited, concurrent, repeated, listing, options.managed),
       migration(mutex, accelerator, ledger, waits, index, freed, blocks, launches,
                 options.spill.allowed),
       placement(mutex, accelerator, ledger, index, freed, launches),
@@ -72,8 +73,8 @@ Parts::Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks
       gathering(mutex, accelerator, ledger, index, freed, migration, spilling),
       scheduling(mutex, accelerator, ledger, index, migration, options.scheduling),
       zeroCopy(mutex, accelerator, ledger, waits, index, residency, blocks, launches, promptWaits,
-               concurrent, concurrentObjects, options.managed, options.zeroCopy),
-      readBacks(accelerator, ledger, blocks, zeroCopy),
+               unwaited, concurrent, concurrentObjects, options.managed, options.zeroCopy),
+      readBacks(accelerator, ledger, blocks, zeroCopy, listing),
       splitting(accelerator, ledger, blocks),
       acquire(mutex, accelerator, ledger, waits, index, blocks, coarsening, splitting, readBacks,
               repeated),
@@ -88,6 +89,12 @@ Parts::Parts(accel::Accelerator& accelerator, std::unique_ptr<Protocol> ofBlocks
 bool Parts::makeRoomForOwnWork() {
   return !forked() &&
          (freed.giveBackAll() || spilling.makeRoom(spilling.first()) || migration.makeRoom());
+}
+
+void Parts::beforeWork() {
+  if (zeroCopy.lookIsDue()) [[unlikely]] {
+    gathering.still([&] { zeroCopy.look(); });
+  }
 }
 
 void Parts::afterWait() {

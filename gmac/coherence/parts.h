@@ -42,6 +42,7 @@
 #include "gmac/coherence/prompt_waits.h"
 #include "gmac/coherence/repeated_launches.h"
 #include "gmac/coherence/residency.h"
+#include "gmac/coherence/unwaited_calls.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/os/mirror.h"
 #include "gmac/protocols/protocol.h"
@@ -56,6 +57,8 @@ struct Parts {
   bool forked() const noexcept { return forkMark.inChild(); }
   // See DeviceMemoryPort.
   bool makeRoomForOwnWork();
+  // The program is about to submit work.
+  void beforeWork();
   // The program has waited for device work: what may move or change its kind does so now.
   void afterWait();
 
@@ -78,6 +81,7 @@ struct Parts {
   Allocation allocation;
   ListingPolicy listing;
   PromptWaits promptWaits;
+  UnwaitedCalls unwaited;
   CpuAccess access;
   ExitFetch exitFetch;
   DeviceLoans deviceLoans;

@@ -25,13 +25,15 @@ constinit thread_local Here here __attribute__((tls_model("initial-exec")));
 
 RepeatedLaunches::RepeatedLaunches(ObjectMutex& mutex, accel::Accelerator& accelerator,
                                    Ledger& ledger, Loans& loans, Blocks& blocks,
-                                   PromptWaits& promptWaits, ConcurrentUse& concurrent)
+                                   PromptWaits& promptWaits, UnwaitedCalls& unwaited,
+                                   ConcurrentUse& concurrent)
     : mutex_(mutex),
       accelerator_(accelerator),
       ledger_(ledger),
       loans_(loans),
       blocks_(blocks),
       promptWaits_(promptWaits),
+      unwaited_(unwaited),
       concurrent_(concurrent) {
   mutex.startWith(*this);
 }
@@ -67,8 +69,8 @@ void RepeatedLaunches::allow(const Lock& lock, bool skipsWaits) {
   patience_.store(concurrent_.patience(), std::memory_order_relaxed);
   began_.store(0, std::memory_order_relaxed);
   noted_.store(launched_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  left_.store(blocks_.concurrentObjects().empty() ? std::numeric_limits<std::int64_t>::max()
-                                                  : kMostUnchecked,
+  left_.store(blocks_.anyZeroCopy() || unwaited_.tries() ? kMostUnchecked
+                                                         : std::numeric_limits<std::int64_t>::max(),
               std::memory_order_relaxed);
   due_.store(true);
 }
@@ -143,6 +145,9 @@ bool RepeatedLaunches::waitEnded(const coherence::DeviceWait& wait) noexcept {
   const bool forAll = wait.launches != 0 && wait.launches == launched_.load();
   if (forAll) {
     waited_.store(wait.launches);
+  }
+  if (wait.skipped) {
+    unwaited_.waited();
   }
   if (!wait.skipped || !due()) {
     return false;

@@ -12,8 +12,10 @@
 //    to go first (access_turns.h).
 //  - The end of such launches is known without a mark where the program has waited for all of them.
 //  - While the CPU and kernels use objects at once (concurrent_use.h), waits of the program have
-//    nothing to do either, and need no lock, unless a round was slow. As those objects are checked
-//    now and then, at most kMostUnchecked launches in a row repeat.
+//    nothing to do either, and need no lock, unless a round was slow.
+//  - As objects with one copy are checked now and then, and launches counted for which nothing
+//  waits
+//    (unwaited_calls.h), at most kMostUnchecked launches in a row repeat where there are any.
 #ifndef GMAC_COHERENCE_REPEATED_LAUNCHES_H_
 #define GMAC_COHERENCE_REPEATED_LAUNCHES_H_
 
@@ -30,6 +32,7 @@
 #include "gmac/coherence/loans.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/unwaited_calls.h"
 #include "gmac/coherence/work_port.h"
 
 namespace gmac {
@@ -44,7 +47,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   static constexpr std::int64_t kMostUnchecked = 15;
 
   RepeatedLaunches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
-                   Loans& loans, Blocks& blocks, PromptWaits& promptWaits,
+                   Loans& loans, Blocks& blocks, PromptWaits& promptWaits, UnwaitedCalls& unwaited,
                    ConcurrentUse& concurrent);
   RepeatedLaunches(const RepeatedLaunches&) = delete;
   RepeatedLaunches& operator=(const RepeatedLaunches&) = delete;
@@ -54,6 +57,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   // A launch that may use all objects has been noted, or a wait of the program's has ended. From
   // here on launches repeat where they may. `skipsWaits`: so do waits.
   void allow(const Lock& lock, bool skipsWaits);
+  // How many launches have repeated so far.
+  std::uint64_t launches() const { return launched_.load(std::memory_order_relaxed); }
   // How many launches have repeated since the last question.
   std::uint64_t takeLaunches() {
     const std::uint64_t launched = launched_.load(std::memory_order_relaxed);
@@ -96,6 +101,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   Loans& loans_;
   Blocks& blocks_;
   PromptWaits& promptWaits_;
+  UnwaitedCalls& unwaited_;
   ConcurrentUse& concurrent_;
 
   // Written under the lock while launches may not repeat, and nobody is inside.

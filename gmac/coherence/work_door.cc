@@ -15,6 +15,7 @@ Status WorkDoor::beginDeviceWork(accel::NativeStream stream,
   }
   // (What a launch lists is for kernels, which reach memory of all kinds.)
   const auto named = !ranges.empty() && ranges.front().listed ? ranges.first(1) : ranges;
+  parts_.beforeWork();
   for (;;) {
     const bool whole = joined(named);
     parts_.movedPieces.workBegins();

@@ -178,6 +178,11 @@ class ZeroCopyPolicy {
     trial_ = {};
     begun_ = turns_ = 0;
   }
+  // It has moved back in vain, and its rounds were evidence enough: it moves with the next one.
+  void movedBackInVain(const Limits& limits) {
+    wrong_ -= wrong_ > 0 ? 1 : 0;
+    rounds_ = kMany * (std::uint64_t{limits.leastRounds} << wrong_);
+  }
   // Of a page, which is an object of its own only once it has moved: how often it has moved back.
   void movedBack(std::uint32_t times) { wrong_ = std::min(times, kMostWrong); }
   // Its rounds count as quick until those of all objects that are used at once say otherwise.

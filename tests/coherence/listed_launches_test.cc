@@ -280,6 +280,32 @@ TEST_P(ListedLaunches, AreCopiedBackWithoutAWaitForOthers) {
   EXPECT_EQ(used_[0], 10);
 }
 
+// The CPU reads a byte after each kernel that reads it: after some copies that come before it,
+// lists say that none is needed.
+TEST_P(ListedLaunches, EndCopiesOfWhatKernelsOnlyRead) {
+  MachineSetup setup;
+  setup.protocol = GetParam();
+  setup.listingWorth = 20 * 15'000;
+  make(setup);
+  const auto rounds = [this](int count) {
+    for (int i = 0; i < count; ++i) {
+      reads(kFirst, used_);
+      wait();
+      ASSERT_EQ(used_[0], 1);
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(rounds(255));
+  const std::uint64_t before = stats().readBacks.value();
+  ASSERT_NO_FATAL_FAILURE(rounds(10));
+  ASSERT_GE(stats().readBacks.value() - before, 9u);
+  ASSERT_NO_FATAL_FAILURE(rounds(30));
+  const std::uint64_t after = stats().readBacks.value();
+  fake().clearLog();
+  ASSERT_NO_FATAL_FAILURE(rounds(200));
+  EXPECT_EQ(stats().readBacks.value(), after);
+  EXPECT_THAT(fake().copies(), ::testing::IsEmpty());
+}
+
 INSTANTIATE_TEST_SUITE_P(, ListedLaunches, ::testing::Values("lazy", "rolling"),
                          [](const auto& info) { return info.param; });
 

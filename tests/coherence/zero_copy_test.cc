@@ -1541,6 +1541,159 @@ TEST_P(AwaitedCalls, AKernelThatFailsIsToldOfByTheWait) {
   EXPECT_EQ(machine_->objects().sync().code(), adsmErrorKernel);
 }
 
+// A program launches kernel after kernel and waits for none; kernels are slow where the object has
+// one copy, or by themselves.
+class Unwaited : public ManagedProgram {
+ protected:
+  static constexpr std::uint64_t kUs = 1000;
+
+  Unwaited() {
+    MachineSetup timed = managed();
+    timed.clock = [this] { return now_.load(); };
+    start(timed);
+  }
+  void flagRounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      now_ += 10 * kUs;
+      ASSERT_NO_FATAL_FAILURE(managedRound());
+    }
+  }
+  void getOneCopy() {
+    const std::uint64_t before = moved();
+    for (int i = 0; i < 40 && moved() == before; ++i) {
+      ASSERT_NO_FATAL_FAILURE(flagRounds(1));
+    }
+    ASSERT_EQ(moved(), before + 1);
+    ASSERT_NO_FATAL_FAILURE(flagRounds(4));
+  }
+  bool hasOneCopy() const { return moved() - ended() == oneCopies_ + 1; }
+  // A device that lags behind the program: kernels take so long each.
+  template <typename Launch>
+  void onDevice(const std::function<std::uint64_t()>& each, int count, Launch launch) {
+    const auto run = [&] {
+      if (const std::size_t pending = fake().pending(); pending != 0) {
+        now_ += pending * each();
+        fake().runAll();
+      }
+    };
+    std::atomic<bool> ends{false};
+    std::thread device([&] {
+      while (!ends) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        run();
+      }
+    });
+    for (int i = 0; i < count; ++i) {
+      now_ += 2 * kUs;
+      launch();
+    }
+    ends = true;
+    device.join();
+    run();
+  }
+  void launches(int count, bool slowByThemselves) {
+    onDevice([&] { return slowByThemselves || hasOneCopy() ? 44 * kUs : 4 * kUs; }, count,
+             [this] { kernel(at_); });
+    value_ += static_cast<std::uint8_t>(count);
+    machine_->verify();
+  }
+
+  std::atomic<std::uint64_t> now_ = 1;
+  const std::uint64_t oneCopies_ = moved() - ended();  // of other tests
+};
+
+TEST_P(Unwaited, SlowKernelsGiveItTwoCopies) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  ASSERT_NO_FATAL_FAILURE(launches(32 + 2 * 16, false));
+  EXPECT_EQ(ended(), before + 1);
+  ASSERT_NO_FATAL_FAILURE(launches(1000, false));
+  EXPECT_EQ(ended(), before + 1);
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), value_);
+  expectPattern();
+  const std::uint64_t again = moved();
+  ASSERT_NO_FATAL_FAILURE(flagRounds(2 * kRounds - 1));
+  EXPECT_EQ(moved(), again) << "it takes twice the evidence now";
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+}
+
+TEST_P(Unwaited, WhereThatIsInVainItsNextRoundGivesItOneCopy) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  ASSERT_NO_FATAL_FAILURE(launches(32 + 2 * 16, true));
+  EXPECT_EQ(ended(), before + 1);
+  ASSERT_NO_FATAL_FAILURE(launches(1000, true));
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), value_);
+  const std::uint64_t again = moved();
+  ASSERT_NO_FATAL_FAILURE(flagRounds(3));
+  EXPECT_EQ(moved(), again + 1);
+  expectPattern();
+}
+
+TEST_P(Unwaited, AWaitEndsTheTrialToo) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  ASSERT_NO_FATAL_FAILURE(launches(32 + 2 * 16, true));
+  ASSERT_EQ(ended(), before + 1);
+  ASSERT_NO_FATAL_FAILURE(launches(20, true));
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), value_);
+  const std::uint64_t again = moved();
+  ASSERT_NO_FATAL_FAILURE(flagRounds(3));
+  EXPECT_EQ(moved(), again + 1) << "in vain";
+}
+
+// The program takes its time between launches, and no kernel is behind.
+TEST_P(Unwaited, SlowLaunchesLeaveItAlone) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  for (int i = 0; i < 500; ++i) {
+    now_ += 100 * kUs;
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    fake().runAll();
+    ++value_;
+  }
+  EXPECT_EQ(ended(), before);
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), value_);
+}
+
+TEST_P(Unwaited, QuickKernelsLeaveItAlone) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  onDevice([] { return 3 * kUs; }, 2000, [this] { kernel(at_); });
+  value_ += static_cast<std::uint8_t>(2000);
+  EXPECT_EQ(ended(), before);
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), value_);
+}
+
+// A stream waits for what the program stores next: no launch waits for the stream.
+TEST_P(Unwaited, NothingIsWaitedForThatWaitsForTheProgram) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  coherence::noteOpenWait();
+  ASSERT_NO_FATAL_FAILURE(launches(200, false));
+  EXPECT_EQ(ended(), before);
+  coherence::internal::openWaits = false;  // (of a real process, never)
+}
+
+// The same of calls, which close it.
+TEST_P(Unwaited, SlowCallsGiveItTwoCopies) {
+  MachineSetup timed = setup();
+  timed.clock = [this] { return now_ += 10; };
+  start(timed);
+  ASSERT_NO_FATAL_FAILURE(move());
+  const std::uint64_t before = ended();
+  onDevice([] { return 44 * kUs; }, 100, [this] { machine_->call(bump_, {at_}); });
+  value_ += 100;
+  EXPECT_EQ(ended(), before + 1);
+  EXPECT_EQ(byte(), value_);
+  expectPattern();
+}
+
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManagedProgram, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, BusyStreams, ::testing::Bool(),
@@ -1548,6 +1701,8 @@ INSTANTIATE_TEST_SUITE_P(Mirrors, BusyStreams, ::testing::Bool(),
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManyObjects, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Moved" : "File"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedCalls, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+INSTANTIATE_TEST_SUITE_P(Mirrors, Unwaited, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedAccesses, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });

@@ -34,6 +34,10 @@ class HotPages {
   std::byte* at(const Object& object, std::size_t number) const {
     return object.address() + number * pageBytes_;
   }
+  // Of a page that has left its object.
+  std::size_t numberOf(const Object& page) const {
+    return static_cast<std::size_t>(page.address() - page.whole->address()) / pageBytes_;
+  }
   // Whether a page may leave its object.
   bool mayLeave(const Object& object, const std::byte* page) const;
 
@@ -51,10 +55,6 @@ class HotPages {
   void joins(Object& page);
 
  private:
-  std::size_t numberOf(const Object& page) const {
-    return static_cast<std::size_t>(page.address() - page.whole->address()) / pageBytes_;
-  }
-
   Ledger& ledger_;
   Residency& residency_;
   Blocks& blocks_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "gmac/accel/commands.h"
 #include "gmac/base/thread_number.h"
@@ -175,6 +176,7 @@ void ReadBacks::copy(Object& object, const Places& places, const WriterQueue& qu
   }
   copies.writers = ledger_.newestWriters(object);
   copies.ticket = *ticket;
+  copied_ = true;
   stats().readBacks.add(copies.count());
   stats().bytesToHost.add(copies.bytes());
 }
@@ -229,6 +231,16 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
     }
   }
   zeroCopy_.waitEnded(lock, wait, round);
+  if (std::exchange(copied_, false)) {
+    noteCopies(now);
+  }
+}
+
+// They are accesses that come before the program does: lists of what kernels write would save them
+// where they read alone.
+void ReadBacks::noteCopies(std::uint64_t now) {
+  listing_.accessed(kTakes, false, {now, stats().calls.value()});
+  coherence::letLaunchesList(listing_.on());
 }
 
 }  // namespace gmac

@@ -5,6 +5,7 @@
 #ifndef GMAC_COHERENCE_POLICIES_READ_BACKS_H_
 #define GMAC_COHERENCE_POLICIES_READ_BACKS_H_
 
+#include <cstdint>
 #include <optional>
 
 #include "gmac/accel/accelerator.h"
@@ -14,6 +15,7 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/device_uses.h"
+#include "gmac/coherence/listing_policy.h"
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/zero_copy.h"
@@ -31,13 +33,15 @@ class Ledger;
 // that its thread comes for (waiting_threads.h).
 class ReadBacks {
  public:
-  ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks, ZeroCopy& zeroCopy)
+  ReadBacks(accel::Accelerator& accelerator, Ledger& ledger, Blocks& blocks, ZeroCopy& zeroCopy,
+            ListingPolicy& listing)
       : accelerator_(accelerator),
         native_(accelerator.nativeStreams()),
         reach_(accelerator.devices() != nullptr && accelerator.devices()->reachEachOther()),
         ledger_(ledger),
         blocks_(blocks),
-        zeroCopy_(zeroCopy) {}
+        zeroCopy_(zeroCopy),
+        listing_(listing) {}
   ReadBacks(const ReadBacks&) = delete;
   ReadBacks& operator=(const ReadBacks&) = delete;
 
@@ -48,6 +52,8 @@ class ReadBacks {
   // The program is about to wait, and neither the wait nor what follows it has anything to do.
   // Needs no lock.
   bool foundSettled() { return zeroCopy_.foundSettled(); }
+  // The program waits, nobody knows for what. Needs no lock.
+  void noteWait() { zeroCopy_.noteWait(); }
   // The program is about to wait: for all device work, or for that of one stream. Queues the
   // copies. A hint: a failure leaves the bytes to the access.
   void beforeWait(Lock& lock, std::optional<accel::NativeStream> stream);
@@ -56,6 +62,9 @@ class ReadBacks {
   void afterWait(Lock& lock, const coherence::DeviceWait& wait, std::uint64_t now);
 
  private:
+  // What a wait takes longer for copies, in nanoseconds.
+  static constexpr std::uint64_t kTakes = 15'000;
+
   // Places of an object, by number.
   using Places = ShortList<std::size_t, ReadBackPlaces::kMost>;
   Places placesToOpen(const Object& object) const;
@@ -63,6 +72,7 @@ class ReadBacks {
   bool guess(Object& object, const Places& places);
   void copy(Object& object, const Places& places, const WriterQueue& queue);
   void openAfter(Object& object, const Places& places);
+  void noteCopies(std::uint64_t now);
   Result<accel::Ticket> submit(const WriterQueue& queue, Object& object, accel::Work& work);
 
   accel::Accelerator& accelerator_;
@@ -71,6 +81,8 @@ class ReadBacks {
   Ledger& ledger_;
   Blocks& blocks_;
   ZeroCopy& zeroCopy_;
+  ListingPolicy& listing_;
+  bool copied_ = false;  // for a wait that has not ended
   WaitingThreads waiting_;
 };
 

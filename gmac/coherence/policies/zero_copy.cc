@@ -35,8 +35,9 @@ std::size_t kernelsMayRead(const Object& object) {
 
 ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Waits& waits, ObjectIndex& index, Residency& residency, Blocks& blocks,
-                   Launches& launches, PromptWaits& promptWaits, ConcurrentUse& concurrent,
-                   ConcurrentObjects& joins, bool unordered, const ZeroCopyOptions& options)
+                   Launches& launches, PromptWaits& promptWaits, UnwaitedCalls& unwaited,
+                   ConcurrentUse& concurrent, ConcurrentObjects& joins, bool unordered,
+                   const ZeroCopyOptions& options)
     : mutex_(mutex),
       accelerator_(accelerator),
       // Devices that do not reach each other's memory have a copy each. A protocol that leaves
@@ -51,6 +52,7 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
       blocks_(blocks),
       launches_(launches),
       promptWaits_(promptWaits),
+      unwaited_(unwaited),
       concurrent_(concurrent),
       joins_(joins),
       unordered_(unordered),
@@ -59,10 +61,11 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
 
 void ZeroCopy::noteAny() {
   const bool any = !blocks_.watchedObjects().empty() || !blocks_.concurrentObjects().empty();
-  if (any != any_.load(std::memory_order_relaxed)) {
-    any_.store(any, std::memory_order_relaxed);
+  if (any != noted_) {
+    noted_ = any;
     promptWaits_.watch(any && !unordered_);
   }
+  any_.store(any || unwaited_.tries(), std::memory_order_relaxed);
 }
 
 bool ZeroCopy::mayMove(const Object& object) const {
@@ -146,6 +149,9 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
 }
 
 void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round) {
+  if (unwaited_.tries() && unwaited_.ends(round.ended) == UnwaitedCalls::Verdict::kInVain) {
+    movedInVain();
+  }
   if (launches_.judgeRepeated() == ConcurrentUse::Verdict::kBad) {
     launches_.suspectAll();
     return;
@@ -460,20 +466,112 @@ void ZeroCopy::moveDue() {
 }
 
 std::vector<ZeroCopy::Known>::iterator ZeroCopy::firstFree() {
-  return std::find_if(moves_.begin(), moves_.end(), [this](const Known& known) {
-    const Object* const object = find(known);
-    if (object == nullptr) {
-      return true;
+  return std::find_if(moves_.begin(), moves_.end(),
+                      [this](const Known& known) { return isFree(known); });
+}
+
+bool ZeroCopy::isFree(const Known& known) {
+  const Object* const object = find(known);
+  if (object == nullptr) {
+    return true;
+  }
+  const bool page = isLarge(*object) || object->whole != nullptr;
+  if (page && coherence::captureUnderWay()) {
+    return false;
+  }
+  // (Of a large object, the page.)
+  const BlockRange blocks =
+      isLarge(*object) ? object->covering(known.address, options_.pageBytes) : object->all();
+  return !object->held(blocks) && !object->inTransit(blocks) && object->allocation().lent.empty();
+}
+
+void ZeroCopy::look() {
+  using Verdict = UnwaitedCalls::Verdict;
+  // (What is recorded does not run, and what waits for the program's next store does not end.)
+  const auto cannot = [] {
+    return coherence::recorded() || coherence::captureUnderWay() || coherence::openWaits();
+  };
+  const os::SignalsBlocked blocked;
+  {
+    Lock lock(mutex_);
+    if (!unwaited_.isDue()) {
+      return;
     }
-    const bool page = isLarge(*object) || object->whole != nullptr;
-    if (page && coherence::captureUnderWay()) {
-      return false;
+    if (launches_.paused() || cannot()) {
+      unwaited_.cannot();
+      return;
     }
-    // (Of a large object, the page.)
-    const BlockRange blocks =
-        isLarge(*object) ? object->covering(known.address, options_.pageBytes) : object->all();
-    return !object->held(blocks) && !object->inTransit(blocks) && object->lent.empty();
-  });
+    launches_.countUnwaited(0);
+    if (!launches_.pause(lock, unwaited_.patience(ledger_.times().now()))) {
+      unwaited_.gaveUp(ledger_.times().now());
+      return;
+    }
+    // (Nobody else looks until launches go on.)
+    const Verdict verdict =
+        unwaited_.looks(ledger_.times().now(), cannot() ? 0 : noteWithOneCopy());
+    if (verdict == Verdict::kInVain) {
+      movedInVain();
+    }
+    if (verdict != Verdict::kMove) {
+      tried_.clear();
+    }
+  }
+  for (const Tried& tried : tried_) {
+    if (isFreeNow(tried.known)) {
+      move(tried.known);
+    }
+  }
+  Lock lock(mutex_);
+  if (unordered_) {
+    beginConcurrent(lock);
+  }
+  noteAny();
+  launches_.resume(lock);
+}
+
+bool ZeroCopy::isFreeNow(const Known& known) {
+  const Lock lock(mutex_);
+  return isFree(known);
+}
+
+// Where a look has moved nothing that it has still to judge: what it may move. How many that are.
+std::size_t ZeroCopy::noteWithOneCopy() {
+  if (unwaited_.tries()) {
+    return 0;
+  }
+  tried_.clear();
+  const auto add = [&](const Object& object) {
+    const Known known{object.address(), object.number};
+    if (!object.closing && isFree(known)) {
+      const bool page = object.whole != nullptr;
+      tried_.push_back(
+          {known, page ? object.whole->pageRounds->ownReturnsOf(pages_.numberOf(object)) : 0});
+    }
+  };
+  // (Launches are held up here: nothing may be thrown.)
+  try {
+    std::ranges::for_each(blocks_.concurrentObjects(), add);
+    std::ranges::for_each(blocks_.watchedObjects(), add);
+  } catch (const std::bad_alloc&) {
+    tried_.clear();
+  }
+  return tried_.size();
+}
+
+// What look() has moved.
+void ZeroCopy::movedInVain() {
+  for (const Tried& tried : tried_) {
+    Object* const object = index_.findAllocation(tried.known.address);
+    if (object != nullptr && isLarge(*object)) {
+      const auto offset = static_cast<std::size_t>(tried.known.address - object->address());
+      const std::size_t page = offset / options_.pageBytes;
+      if (object->pageRounds->ownReturnsOf(page) > tried.returns) {
+        object->pageRounds->cameBackInVain(page);
+      }
+    } else if (object != nullptr && object->number == tried.known.number) {
+      object->zeroCopy.movedBackInVain(options_.limits);
+    }
+  }
 }
 
 bool ZeroCopy::pause(Lock& lock) {

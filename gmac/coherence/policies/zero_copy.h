@@ -25,6 +25,7 @@
 #include "gmac/coherence/options.h"
 #include "gmac/coherence/policies/hot_pages.h"
 #include "gmac/coherence/prompt_waits.h"
+#include "gmac/coherence/unwaited_calls.h"
 #include "gmac/coherence/waiting_threads.h"
 #include "gmac/coherence/waits.h"
 #include "gmac/coherence/work_port.h"
@@ -41,8 +42,8 @@ class ZeroCopy {
  public:
   ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger, Waits& waits,
            ObjectIndex& index, Residency& residency, Blocks& blocks, Launches& launches,
-           PromptWaits& promptWaits, ConcurrentUse& concurrent, ConcurrentObjects& joins,
-           bool unordered, const ZeroCopyOptions& options);
+           PromptWaits& promptWaits, UnwaitedCalls& unwaited, ConcurrentUse& concurrent,
+           ConcurrentObjects& joins, bool unordered, const ZeroCopyOptions& options);
   ZeroCopy(const ZeroCopy&) = delete;
   ZeroCopy& operator=(const ZeroCopy&) = delete;
 
@@ -56,12 +57,19 @@ class ZeroCopy {
     if (!ledger_.settled()) {
       return false;
     }
+    unwaited_.waited();
     promptWaits_.found(ledger_.times().now());
     return true;
   }
+  // The program waits, and nothing else is known of that. Needs no lock.
+  void noteWait() { unwaited_.waited(); }
   // The program begins to wait. Under the lock.
   void waitBegins() {
     turns_ = 0;
+    if (unwaited_.tries()) {
+      launches_.countUnwaited(0);
+    }
+    unwaited_.waited();
     if (promptWaits_.on()) {
       promptWaits_.waits(ledger_.times().now());
     }
@@ -113,6 +121,12 @@ class ZeroCopy {
   // That, and all pages are part of their allocations again, if what runs ends within
   // kMostPauseToRecord. False: one cannot move back. Not under the lock.
   bool keepWhole();
+  // Whether look() has something to do; needs no lock.
+  bool lookIsDue() const { return unwaited_.isDue(); }
+  // The program has submitted much work for which it does not wait, and is about to submit more:
+  // waits for its end, and tells whether what has one copy makes that slow (unwaited_calls.h). Not
+  // under the lock.
+  [[gnu::cold, gnu::noinline]] void look();
   // The program has waited for device work.
   void afterWait() {
     if (due_.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -138,6 +152,11 @@ class ZeroCopy {
     std::byte* address;
     std::uint64_t number;
   };
+  // What look() moves. `returns`: of a page, how often it had moved back before.
+  struct Tried {
+    Known known;
+    std::uint32_t returns;
+  };
   void noteAny();
   bool mayMove(const Object& object) const;
   // Whether it moves page by page, and a page may.
@@ -155,6 +174,10 @@ class ZeroCopy {
   [[gnu::cold, gnu::noinline]] void moveDue();
   // Of what is to move, the first one that nobody holds, or the end.
   std::vector<Known>::iterator firstFree();
+  bool isFree(const Known& known);
+  bool isFreeNow(const Known& known);
+  std::size_t noteWithOneCopy();
+  void movedInVain();
   bool pause(Lock& lock);
   void beginConcurrent(Lock& lock);
   void leaveSlow(ConcurrentUse::Queue queue);
@@ -181,6 +204,7 @@ class ZeroCopy {
   Blocks& blocks_;
   Launches& launches_;
   PromptWaits& promptWaits_;
+  UnwaitedCalls& unwaited_;
   ConcurrentUse& concurrent_;
   ConcurrentObjects& joins_;
   const bool unordered_;
@@ -188,11 +212,13 @@ class ZeroCopy {
   HotPages pages_;
   bool pageMoves_ = false;  // its memory
   std::vector<Known> moves_;
+  std::vector<Tried> tried_;     // what look() moves, or has moved and has still to judge
   std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait
   KernelTimes kernels_;          // by the newest wait's end
   std::size_t streams_ = 0;      // on which there was work before the newest wait ended
   std::uint32_t busyWaits_ = 0;  // after which something was to move, while work was in flight
   std::uint32_t pauseAfter_ = kLeastBusyWaits;
+  bool noted_ = false;  // something has one copy
   std::atomic<bool> any_{false};
   std::atomic<bool> due_{false};  // moves_ is not
 };

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Calls for which the program does not wait: how soon what has one copy gets two, and what that
+// costs at most where it was in vain.
+#include "gmac/coherence/unwaited_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <string>
+
+namespace gmac {
+namespace {
+
+using Verdict = UnwaitedCalls::Verdict;
+
+constexpr std::uint64_t kUs = 1000;
+constexpr std::uint64_t kMove = 1000 * kUs;  // there and back take twice as long
+
+class Run : public ::testing::Test {
+ protected:
+  // Calls that take `each`, but for looks; what these have told.
+  void calls(std::uint64_t count, std::uint64_t each) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (policy_.isDue()) {
+        look();
+      }
+      const std::uint64_t took = oneCopy_ ? each : withTwo_;
+      newest_ = took;
+      now_ += took;
+      lost_ += oneCopy_ && each > withTwo_ ? each - withTwo_ : 0;
+      policy_.called(now_, 1);
+    }
+  }
+  void look() {
+    ++looks_;
+    lost_ += kLook;
+    (void)policy_.patience(now_);
+    now_ += lags_ ? 20 * newest_ : 0;
+    tells(policy_.looks(now_, oneCopy_ ? things_ : 0));
+  }
+  void wait() {
+    tells(policy_.ends(now_));
+    policy_.waited();
+  }
+  void tells(Verdict verdict) {
+    const std::uint64_t move = things_ * kMove;
+    switch (verdict) {
+      case Verdict::kMove:
+        oneCopy_ = false;
+        ++moves_;
+        lost_ += move;
+        break;
+      case Verdict::kInVain:
+        ++inVain_;
+        oneCopy_ = true;
+        lost_ += move;
+        break;
+      case Verdict::kRight:
+        ++right_;
+        break;
+      case Verdict::kNothing:
+        break;
+    }
+  }
+
+  static constexpr std::uint64_t kLook = 20 * kUs;
+  UnwaitedCalls policy_{kMove};
+  std::uint64_t now_ = 1;
+  bool oneCopy_ = true;
+  std::size_t things_ = 1;
+  std::uint64_t withTwo_ = 4 * kUs;  // what a call takes where nothing has one copy
+  std::uint64_t lost_ = 0;           // nanoseconds
+  bool lags_ = true;                 // the device, at a look
+  std::uint64_t newest_ = 0;         // what the newest call took
+  int looks_ = 0;
+  int moves_ = 0;
+  int inVain_ = 0;
+  int right_ = 0;
+};
+
+TEST_F(Run, OfSlowCallsGivesTwoCopiesSoon) {
+  calls(5000, 44 * kUs);
+  EXPECT_EQ(moves_, 1);
+  EXPECT_EQ(right_, 1);
+  EXPECT_FALSE(oneCopy_);
+  EXPECT_LE(lost_, 64 * 44 * kUs + kMove + 2 * kLook) << "of " << 5000 * 40 * kUs;
+}
+
+TEST_F(Run, OfQuickCallsLooksEverMoreRarely) {
+  lags_ = false;
+  calls(1'000'000, 5 * kUs);
+  EXPECT_EQ(moves_, 0);
+  EXPECT_LE(looks_, 15);
+  EXPECT_GE(looks_, 13);
+}
+
+TEST_F(Run, ThatEndsWithAWaitPaysForFewLooks) {
+  lags_ = false;
+  withTwo_ = 5 * kUs;
+  for (int i = 0; i < 10'000; ++i) {
+    calls(100, 5 * kUs);
+    wait();
+  }
+  EXPECT_EQ(moves_, 0);
+  EXPECT_GE(looks_, 1000);
+  EXPECT_LE(lost_, now_ / 20);
+}
+
+// The program is slow between its calls, and no kernel.
+TEST_F(Run, WithoutALagMovesNothing) {
+  lags_ = false;
+  calls(100'000, 44 * kUs);
+  EXPECT_EQ(moves_, 0);
+}
+
+// What overlaps with the kernels waits for them at a look.
+TEST_F(Run, PaysForAllThatALookWaits) {
+  std::uint64_t waited = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    for (int call = 0; call < 100; ++call) {
+      if (policy_.isDue()) {
+        const std::uint64_t took = std::min<std::uint64_t>(policy_.patience(now_), 7000 * kUs);
+        waited += took;
+        now_ += took;
+        took < 7000 * kUs ? policy_.gaveUp(now_) : (void)policy_.looks(now_, 0);
+      }
+      policy_.called(now_ += 4 * kUs, 1);
+    }
+    now_ += 7000 * kUs;
+    policy_.waited();
+  }
+  EXPECT_LE(waited, 64'000 * kUs + now_ / 32 + 8000 * kUs);
+}
+
+TEST_F(Run, OfFewCallsIsNot) {
+  for (int i = 0; i < 1000; ++i) {
+    calls(31, 44 * kUs);
+    wait();
+  }
+  EXPECT_EQ(looks_, 0);
+}
+
+// Kernels take long by themselves.
+TEST_F(Run, WhoseMovesAreInVainPaysForFew) {
+  withTwo_ = 44 * kUs;
+  calls(1'000'000, 44 * kUs);
+  EXPECT_EQ(inVain_, moves_);
+  EXPECT_GE(moves_, 2);
+  EXPECT_LE(lost_, now_ / 16);
+}
+
+// One run after another, of which some are slow by one copy and the others by themselves.
+TEST_F(Run, OfWhichSomeAreSlowByThemselvesPaysForFew) {
+  for (const std::uint64_t length : {100, 300, 1000, 5000, 30'000}) {
+    for (const int others : {0, 1, 3, 9}) {
+      SCOPED_TRACE(std::to_string(length) + " calls, " + std::to_string(others));
+      policy_.~UnwaitedCalls();
+      new (&policy_) UnwaitedCalls(kMove);
+      lost_ = 0;
+      right_ = 0;
+      const std::uint64_t before = now_;
+      int slow = 0;
+      for (int phase = 0; phase < 400; ++phase) {
+        const bool bySelf = phase % (others + 1) != 0;
+        slow += bySelf ? 0 : 1;
+        withTwo_ = bySelf ? 44 * kUs : 4 * kUs;
+        calls(length, 44 * kUs);
+        wait();
+        // (Each time that it moves back, rounds have to give more evidence.)
+        oneCopy_ = oneCopy_ || (right_ < 8 && phase % (1 << right_) == 0);
+      }
+      const std::uint64_t could = slow * length * 40 * kUs;
+      // (What shorter runs save pays for few moves. They are rounds as well, which judge, too.)
+      const std::uint64_t most = length < 5000 ? could : std::min(could / 2, 200'000 * kUs);
+      EXPECT_LE(lost_, most + (now_ - before) / 8 + 64'000 * kUs) << could;
+    }
+  }
+}
+
+TEST_F(Run, ManyThingsNeedMoreTime) {
+  things_ = 16;
+  calls(32 + 2, 44 * kUs);
+  EXPECT_EQ(looks_, 1);
+  EXPECT_EQ(moves_, 0) << "16 moves take longer than these calls";
+  calls(40'000, 44 * kUs);
+  EXPECT_EQ(moves_, 1);
+  EXPECT_EQ(right_, 1);
+}
+
+TEST_F(Run, ThatEndsDuringATrialDoesNotTellWhetherTheMoveWasRight) {
+  calls(34, 44 * kUs);
+  ASSERT_EQ(moves_, 1);
+  EXPECT_TRUE(policy_.tries());
+  wait();
+  calls(1, 44 * kUs);
+  EXPECT_FALSE(policy_.tries());
+  EXPECT_EQ(right_ + inVain_, 0);
+}
+
+TEST_F(Run, WhereKernelsDoNotEndItTriesRarely) {
+  int tries = 0;
+  std::uint64_t waited = 0;
+  for (int i = 0; i < 1'000'000; ++i) {
+    if (policy_.isDue()) {
+      ++tries;
+      const std::uint64_t patience = policy_.patience(now_);
+      policy_.gaveUp(now_ += patience);
+      waited += patience;
+    }
+    policy_.called(now_ += 5 * kUs, 1);
+  }
+  EXPECT_LE(tries, 20);
+  EXPECT_LE(waited, now_ / 20 + 100'000 * kUs);
+}
+
+}  // namespace
+}  // namespace gmac
