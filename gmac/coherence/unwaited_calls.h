@@ -6,22 +6,23 @@
 // Kernels that nothing waits for may read over the bus, again and again, all that has one copy. So
 // the library looks, now and then, in the place of a wait:
 //
-//  - A run is the calls since the program waited. After kFirst calls, and each time that it has
-//    twice as many, the next call waits until nothing is in flight.
-//  - Kernels were what took the time if that wait is longer than kBehind calls took each. If these
-//    took more than kShort each, and all of them together `moves` for each thing that has one copy,
-//    all these things get two copies again.
-//  - After kFirst further calls, or at the run's end, the library looks once more. Where these, at
-//    least kFewest, took less than kLess of what the others took, that was right. Else it was in
-//    vain; then what has moved needs less evidence to get one copy again.
+//  - A run is the calls since the program waited. After kFirst calls the next one waits until
+//    nothing is in flight: it looks. So it does after kFirst further ones, and after twice as many
+//    each time from then on.
+//  - What has happened from one look to the next is judged. Kernels were what took the time if the
+//    wait is longer than kBehind calls took each. If these took more than kShort each, and all of
+//    them together `moves` for each thing that has one copy, all these get two copies again.
+//  - The next look, after kFirst calls, tells whether these took less than kLess of what the others
+//    took. Else the moves were in vain, and what has moved needs less evidence to get one copy
+//    again. So it does where the run ends before.
 //  - Looks, and moves in vain, are paid for in advance: by a part of the time of all runs, one in
 //    kPrice, and by kFirstSaved at first. No look takes longer than what is saved, kLeastPatience
 //    and kMostPatience apart.
 //
 // The bound: looks and moves in vain take one in kPrice of the runs' time and kFirstSaved, but for
-// the way back. A run whose kernels one copy makes slow pays for that in kFirst calls, or in as
+// the way back. A run whose kernels one copy makes slow pays for that in 2 * kFirst calls, or in as
 // much time as its moves take; and where runs before have spent what was saved, in kPrice times as
-// much.
+// much. (A wait of any thread ends the run.)
 #ifndef GMAC_COHERENCE_UNWAITED_CALLS_H_
 #define GMAC_COHERENCE_UNWAITED_CALLS_H_
 
@@ -63,12 +64,11 @@ class UnwaitedCalls {
 
   // Whether it counts calls where nothing has one copy, either.
   bool tries() const { return tried_ != 0; }
+  // Whether it is open, or has not been asked, if the newest moves were right.
+  bool isOpen() const { return tries() || unjudged_; }
   // Calls were submitted until now.
   void called(Nanoseconds now, std::uint64_t calls) {
-    if (const std::uint64_t waits = waits_.load(std::memory_order_relaxed); waits != waitsThen_) {
-      waitsThen_ = waits;
-      runEnds();
-    }
+    noteWaits();
     if (!std::exchange(runs_, true)) {
       begun_ = newest_ = now;  // (it has taken no time yet)
       calls = 0;
@@ -76,7 +76,7 @@ class UnwaitedCalls {
     save((now - std::min(now, newest_)) / kPrice);
     newest_ = now;
     calls_ += calls;
-    if (calls_ >= next_ && (tried_ != 0 || canPay(kLook))) {
+    if (calls_ >= next_ && (tried_ != 0 || canPay(kLeastPatience))) {
       due_.store(true, std::memory_order_relaxed);
     }
   }
@@ -99,46 +99,60 @@ class UnwaitedCalls {
   }
   // It has ended now. `things`: how many have one copy.
   Verdict looks(Nanoseconds now, std::size_t things) {
-    const Nanoseconds each = took(now) / std::max(calls_, std::uint64_t{1});
     const Nanoseconds waited = now - std::min(now, looked_);
-    next_ = 2 * std::max(next_, calls_);
     pay(std::max(kLook, waited));
-    paid_ += std::max(kLook, waited);
-    if (tried_ != 0) {
-      return judge(each);
+    noteWaits();
+    if (!runs_ || (tried_ != 0 && calls_ < kFewest)) {
+      return Verdict::kNothing;  // (another thread has waited meanwhile, or moved)
     }
-    paid_ = std::max(kLook, waited);
-    const Nanoseconds cost = 2 * moves_ * things;
-    if (things == 0 || each <= kShort || waited <= kBehind * each || took(now) < cost / 2 ||
+    const Nanoseconds took = now - std::min(now, begun_);
+    const Nanoseconds each = took / std::max(calls_, std::uint64_t{1});
+    const bool first = !std::exchange(drained_, true);
+    next_ = first ? kFirst : 2 * std::max(next_, calls_);
+    begun_ = newest_ = now;
+    calls_ = 0;
+    if (const Nanoseconds before = std::exchange(tried_, 0); before != 0) {
+      const bool right = each < before / 4 * kLess;
+      save(right ? paid_ : 0);
+      return right ? Verdict::kRight : Verdict::kInVain;
+    }
+    const Nanoseconds cost = std::min(2 * moves_ * things, Nanoseconds{kMostSaved / 2});
+    if (first || things == 0 || each <= kShort || waited <= kBehind * each || took < cost / 2 ||
         !canPay(cost)) {
       return Verdict::kNothing;
     }
     pay(cost);
-    paid_ += cost;
-    runEnds();
+    paid_ = cost;
     tried_ = each;
+    next_ = kFirst;
     return Verdict::kMove;
   }
-  // The program has waited until now: the run has ended.
-  Verdict ends(Nanoseconds now) {
-    return tried_ == 0 || calls_ < kFewest ? Verdict::kNothing : judge(took(now) / calls_);
+  // These have moved by now; or none has.
+  void moved(Nanoseconds now, bool any) {
+    begun_ = newest_ = now;
+    tried_ = any ? tried_ : 0;
+  }
+  // Whether moves have not been judged, as the run has ended, since the last question; `waits`: it
+  // ends now.
+  bool takeUnjudged(bool waits) {
+    unjudged_ = unjudged_ || (waits && tried_ != 0);
+    tried_ = waits ? 0 : tried_;
+    return std::exchange(unjudged_, false);
   }
 
  private:
-  Verdict judge(Nanoseconds each) {
-    const bool right = each < tried_ / 4 * kLess;
-    save(right ? paid_ : 0);
-    runEnds();
-    return right ? Verdict::kRight : Verdict::kInVain;
-  }
-  Nanoseconds took(Nanoseconds now) const { return now - std::min(now, begun_); }
   void save(Nanoseconds time) {
     saved_ = std::min(saved_ + static_cast<std::int64_t>(time), kMostSaved);
   }
   void pay(Nanoseconds time) { saved_ -= static_cast<std::int64_t>(time); }
   bool canPay(Nanoseconds time) const { return saved_ >= static_cast<std::int64_t>(time); }
-  void runEnds() {
-    runs_ = false;
+  void noteWaits() {
+    const std::uint64_t waits = waits_.load(std::memory_order_relaxed);
+    if (waits == std::exchange(waitsThen_, waits)) {
+      return;
+    }
+    unjudged_ = unjudged_ || tried_ != 0;
+    runs_ = drained_ = false;
     calls_ = tried_ = 0;
     next_ = kFirst;
     due_.store(false, std::memory_order_relaxed);
@@ -148,14 +162,16 @@ class UnwaitedCalls {
   std::atomic<std::uint64_t> waits_{0};
   std::atomic<bool> due_{false};
   std::uint64_t waitsThen_ = 0;
-  bool runs_ = false;                 // there is a run
-  std::uint64_t calls_ = 0;           // of it, but for the first
-  std::uint64_t next_ = kFirst;       // so many, and the next call looks
-  Nanoseconds begun_ = 0;             // it, at its first call
-  Nanoseconds newest_ = 0;            // call
-  Nanoseconds looked_ = 0;            // the newest look began
-  Nanoseconds tried_ = 0;             // what calls took each before the moves; 0: there were none
-  Nanoseconds paid_ = 0;              // for these
+  bool runs_ = false;            // there is a run
+  bool drained_ = false;         // it has been looked at
+  std::uint64_t calls_ = 0;      // since then, or since its first
+  std::uint64_t next_ = kFirst;  // so many, and the next call looks
+  Nanoseconds begun_ = 0;        // these
+  Nanoseconds newest_ = 0;       // call, or look
+  Nanoseconds looked_ = 0;       // the newest look began
+  Nanoseconds tried_ = 0;        // what calls took each before the moves; 0: there were none
+  Nanoseconds paid_ = 0;         // for these
+  bool unjudged_ = false;
   std::int64_t saved_ = kFirstSaved;  // nanoseconds
 };
 

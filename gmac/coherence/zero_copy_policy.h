@@ -21,7 +21,8 @@
 //    longer has little to gain), where n counts the times that it has moved back; after kMany times
 //    as many where it has more than `few` bytes. Where launches take such bytes many times in a
 //    round, or threads keep each other waiting, a quarter of `leastRounds` is enough if these
-//    rounds took `moves` << n, each shared by the objects that had a round then.
+//    rounds took `moves` << n, each shared by the objects that had a round then; and so are
+//    kFewRounds rounds in which launches took such bytes `leastRounds` << n times.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
 //    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
@@ -75,6 +76,7 @@ class ZeroCopyPolicy {
   static constexpr std::uint32_t kMostWrong = 20;
   static constexpr std::uint32_t kFew = 4;
   static constexpr std::uint32_t kManyTurns = 2;
+  static constexpr std::uint32_t kFewRounds = 2;
   static constexpr std::uint32_t kMany = 4;
 
   // A launch takes the bytes that the CPU came for.
@@ -147,10 +149,12 @@ class ZeroCopyPolicy {
     before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
     const Nanoseconds share = took / std::max(kernels.turns, roundTurns_) * roundTurns_;
     spent_ = rounds_ == 0 ? share : spent_ + share;
+    taken_ = rounds_ == 0 ? roundTurns_ : taken_ + roundTurns_;
     ++rounds_;
     const std::uint64_t least = std::uint64_t{limits.leastRounds} << wrong_;
     const bool costly = kernels.contended || roundTurns_ >= kManyTurns;
-    const bool cost = costly && rounds_ >= least / 4 && spent_ >= limits.moves << wrong_;
+    const bool often = roundTurns_ >= kManyTurns && rounds_ >= kFewRounds && taken_ >= least;
+    const bool cost = costly && (rounds_ >= least / 4 || often) && spent_ >= limits.moves << wrong_;
     const bool many = bytes > limits.few && !costly;
     return rounds_ >= (many ? kMany * least : least) || cost ? Advice::kMove : Advice::kStay;
   }
@@ -255,6 +259,7 @@ class ZeroCopyPolicy {
   std::uint32_t roundTurns_ = 1;  // of that round
   Nanoseconds before_ = 0;        // what a round takes with two copies: a moving average
   std::uint64_t rounds_ = 0;      // with two copies
+  std::uint64_t taken_ = 0;       // how often launches took such bytes in these
   Nanoseconds spent_ = 0;         // what these took, of which this object has a share
   std::optional<std::uintptr_t> queue_;
   RoundTrial trial_;               // with one

@@ -372,6 +372,29 @@ TEST_F(ZeroCopyRounds, WhatHasTakenAsLongAsMovesTakeMovesSooner) {
   EXPECT_EQ(rounds(1, 130 * kUs), 32);
 }
 
+TEST_F(ZeroCopyRounds, LaunchesThatTakeSuchBytesOftenAreAsManyRounds) {
+  const auto rounds = [&](std::uint32_t turns, std::uint64_t took) {
+    for (int i = 1; i < 100; ++i) {
+      for (std::uint32_t turn = 0; turn < turns; ++turn) {
+        policy_.launched(now_);
+      }
+      policy_.round();
+      if (policy_.finished(now_ += took, limits_, turns) == Advice::kMove) {
+        return i;
+      }
+    }
+    return 0;
+  };
+  EXPECT_EQ(rounds(16, 1000 * kUs), 2) << "32 launches that have taken such bytes";
+  moves(true);
+  moves(false);
+  EXPECT_EQ(rounds(16, 1000 * kUs), 4) << "64 of them";
+  policy_ = {};
+  EXPECT_EQ(rounds(100, 3500 * kUs), 2);
+  policy_ = {};
+  EXPECT_EQ(rounds(16, 500 * kUs), 4) << "2 ms";
+}
+
 TEST_F(ZeroCopyRounds, ManyBytesNeedMoreRounds) {
   const auto rounds = [&](std::size_t bytes, int turns, bool contended) {
     policy_ = {};

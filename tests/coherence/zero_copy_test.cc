@@ -1605,7 +1605,7 @@ class Unwaited : public ManagedProgram {
 TEST_P(Unwaited, SlowKernelsGiveItTwoCopies) {
   ASSERT_NO_FATAL_FAILURE(getOneCopy());
   const std::uint64_t before = ended();
-  ASSERT_NO_FATAL_FAILURE(launches(32 + 2 * 16, false));
+  ASSERT_NO_FATAL_FAILURE(launches(64 + 3 * 16, false));
   EXPECT_EQ(ended(), before + 1);
   ASSERT_NO_FATAL_FAILURE(launches(1000, false));
   EXPECT_EQ(ended(), before + 1);
@@ -1621,7 +1621,7 @@ TEST_P(Unwaited, SlowKernelsGiveItTwoCopies) {
 TEST_P(Unwaited, WhereThatIsInVainItsNextRoundGivesItOneCopy) {
   ASSERT_NO_FATAL_FAILURE(getOneCopy());
   const std::uint64_t before = ended();
-  ASSERT_NO_FATAL_FAILURE(launches(32 + 2 * 16, true));
+  ASSERT_NO_FATAL_FAILURE(launches(64 + 3 * 16, true));
   EXPECT_EQ(ended(), before + 1);
   ASSERT_NO_FATAL_FAILURE(launches(1000, true));
   ASSERT_NO_FATAL_FAILURE(wait());
@@ -1635,7 +1635,7 @@ TEST_P(Unwaited, WhereThatIsInVainItsNextRoundGivesItOneCopy) {
 TEST_P(Unwaited, AWaitEndsTheTrialToo) {
   ASSERT_NO_FATAL_FAILURE(getOneCopy());
   const std::uint64_t before = ended();
-  ASSERT_NO_FATAL_FAILURE(launches(32 + 2 * 16, true));
+  ASSERT_NO_FATAL_FAILURE(launches(64 + 3 * 16, true));
   ASSERT_EQ(ended(), before + 1);
   ASSERT_NO_FATAL_FAILURE(launches(20, true));
   ASSERT_NO_FATAL_FAILURE(wait());

@@ -65,7 +65,7 @@ void ZeroCopy::noteAny() {
     noted_ = any;
     promptWaits_.watch(any && !unordered_);
   }
-  any_.store(any || unwaited_.tries(), std::memory_order_relaxed);
+  any_.store(any || unwaited_.isOpen(), std::memory_order_relaxed);
 }
 
 bool ZeroCopy::mayMove(const Object& object) const {
@@ -149,9 +149,6 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
 }
 
 void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round) {
-  if (unwaited_.tries() && unwaited_.ends(round.ended) == UnwaitedCalls::Verdict::kInVain) {
-    movedInVain();
-  }
   if (launches_.judgeRepeated() == ConcurrentUse::Verdict::kBad) {
     launches_.suspectAll();
     return;
@@ -494,32 +491,36 @@ void ZeroCopy::look() {
   const os::SignalsBlocked blocked;
   {
     Lock lock(mutex_);
-    if (!unwaited_.isDue()) {
+    if (!unwaited_.isDue() || looks_) {
       return;
     }
     if (launches_.paused() || cannot()) {
       unwaited_.cannot();
       return;
     }
+    looks_ = true;
     launches_.countUnwaited(0);
-    if (!launches_.pause(lock, unwaited_.patience(ledger_.times().now()))) {
+    const bool paused = launches_.pause(lock, unwaited_.patience(ledger_.times().now()));
+    looks_ = false;
+    if (!paused) {
       unwaited_.gaveUp(ledger_.times().now());
       return;
     }
     // (Nobody else looks until launches go on.)
-    const Verdict verdict =
-        unwaited_.looks(ledger_.times().now(), cannot() ? 0 : noteWithOneCopy());
-    if (verdict == Verdict::kInVain) {
+    if (unwaited_.takeUnjudged(false)) {
+      movedInVain();
+    }
+    const std::size_t things = cannot() ? 0 : noteWithOneCopy();
+    const Verdict verdict = unwaited_.looks(ledger_.times().now(), things);
+    if (verdict == Verdict::kInVain || unwaited_.takeUnjudged(false)) {
       movedInVain();
     }
     if (verdict != Verdict::kMove) {
       tried_.clear();
     }
   }
-  for (const Tried& tried : tried_) {
-    if (isFreeNow(tried.known)) {
-      move(tried.known);
-    }
+  if (!tried_.empty()) {
+    moveTried();
   }
   Lock lock(mutex_);
   if (unordered_) {
@@ -527,6 +528,21 @@ void ZeroCopy::look() {
   }
   noteAny();
   launches_.resume(lock);
+}
+
+// While launches are held up. What cannot move now is not judged.
+void ZeroCopy::moveTried() {
+  for (const Tried& tried : tried_) {
+    if (isFreeNow(tried.known)) {
+      move(tried.known);
+    }
+  }
+  const Lock lock(mutex_);
+  std::erase_if(tried_, [this](const Tried& tried) {
+    const Object* const object = find(tried.known);
+    return object != nullptr && object->isZeroCopy();
+  });
+  unwaited_.moved(ledger_.times().now(), !tried_.empty());
 }
 
 bool ZeroCopy::isFreeNow(const Known& known) {

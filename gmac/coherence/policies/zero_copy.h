@@ -66,10 +66,10 @@ class ZeroCopy {
   // The program begins to wait. Under the lock.
   void waitBegins() {
     turns_ = 0;
-    if (unwaited_.tries()) {
-      launches_.countUnwaited(0);
-    }
     unwaited_.waited();
+    if (unwaited_.takeUnjudged(true)) [[unlikely]] {
+      movedInVain();
+    }
     if (promptWaits_.on()) {
       promptWaits_.waits(ledger_.times().now());
     }
@@ -176,8 +176,9 @@ class ZeroCopy {
   std::vector<Known>::iterator firstFree();
   bool isFree(const Known& known);
   bool isFreeNow(const Known& known);
+  void moveTried();
   std::size_t noteWithOneCopy();
-  void movedInVain();
+  [[gnu::cold, gnu::noinline]] void movedInVain();
   bool pause(Lock& lock);
   void beginConcurrent(Lock& lock);
   void leaveSlow(ConcurrentUse::Queue queue);
@@ -211,6 +212,7 @@ class ZeroCopy {
   const ZeroCopyOptions options_;
   HotPages pages_;
   bool pageMoves_ = false;  // its memory
+  bool looks_ = false;      // a thread, and has not held up launches yet
   std::vector<Known> moves_;
   std::vector<Tried> tried_;     // what look() moves, or has moved and has still to judge
   std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait
