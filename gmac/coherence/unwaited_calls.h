@@ -102,6 +102,7 @@ class UnwaitedCalls {
     const Nanoseconds waited = now - std::min(now, looked_);
     pay(std::max(kLook, waited));
     noteWaits();
+    due_.store(false, std::memory_order_relaxed);  // (other threads may have called meanwhile)
     if (!runs_ || (tried_ != 0 && calls_ < kFewest)) {
       return Verdict::kNothing;  // (another thread has waited meanwhile, or moved)
     }
@@ -130,6 +131,7 @@ class UnwaitedCalls {
   // These have moved by now; or none has.
   void moved(Nanoseconds now, bool any) {
     begun_ = newest_ = now;
+    save(any ? 0 : paid_);
     tried_ = any ? tried_ : 0;
   }
   // Whether moves have not been judged, as the run has ended, since the last question; `waits`: it

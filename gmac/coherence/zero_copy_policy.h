@@ -22,7 +22,7 @@
 //    as many where it has more than `few` bytes. Where launches take such bytes many times in a
 //    round, or threads keep each other waiting, a quarter of `leastRounds` is enough if these
 //    rounds took `moves` << n, each shared by the objects that had a round then; and so are
-//    kFewRounds rounds in which launches took such bytes `leastRounds` << n times.
+//    kFewRounds << n rounds in which launches took such bytes `leastRounds` << n times.
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
 //    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
@@ -34,9 +34,10 @@
 //    succeeds.
 //
 // The bound: a wrong move costs the two moves, about a millisecond each, and at most nine slow
-// rounds, two where they are very slow, whose kernels ran in at most that time from the device's
-// memory. The n-th comes after at least `leastRounds` << n rounds that cost more than they had to,
-// or after rounds that took as long as the moves do.
+// rounds, two where they are very slow, or one trial of rounds that are longer than before and not
+// slow; their kernels ran in at most that time from the device's memory. The n-th comes after at
+// least `leastRounds` << n rounds, or launches, that cost more than they had to, or after rounds
+// that took `moves` << n.
 #ifndef GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 #define GMAC_COHERENCE_ZERO_COPY_POLICY_H_
 
@@ -153,7 +154,8 @@ class ZeroCopyPolicy {
     ++rounds_;
     const std::uint64_t least = std::uint64_t{limits.leastRounds} << wrong_;
     const bool costly = kernels.contended || roundTurns_ >= kManyTurns;
-    const bool often = roundTurns_ >= kManyTurns && rounds_ >= kFewRounds && taken_ >= least;
+    const bool often = roundTurns_ >= kManyTurns && taken_ >= least &&
+                       rounds_ >= std::uint64_t{kFewRounds} << wrong_;
     const bool cost = costly && (rounds_ >= least / 4 || often) && spent_ >= limits.moves << wrong_;
     const bool many = bytes > limits.few && !costly;
     return rounds_ >= (many ? kMany * least : least) || cost ? Advice::kMove : Advice::kStay;

@@ -241,6 +241,34 @@ TEST_F(Run, IsNotJudgedByALookWithoutCalls) {
   EXPECT_TRUE(policy_.tries());
 }
 
+TEST_F(Run, IsNotLookedAtAgainAsOthersCallDuringALook) {
+  calls(33, 44 * kUs);
+  ASSERT_TRUE(policy_.isDue());
+  (void)policy_.patience(now_);
+  policy_.called(now_, 1);
+  ASSERT_TRUE(policy_.isDue());
+  (void)policy_.looks(now_, 1);
+  EXPECT_FALSE(policy_.isDue());
+}
+
+TEST_F(Run, PaysForNoMovesThatCouldNotBeMade) {
+  lags_ = false;
+  for (int i = 0; i < 100; ++i) {
+    calls(32, 44 * kUs);
+    (void)policy_.patience(now_);
+    (void)policy_.looks(now_ += kLook, 0);
+    calls(32, 44 * kUs);
+    (void)policy_.patience(now_);
+    ASSERT_EQ(policy_.looks(now_ += 500 * kUs, 1), Verdict::kMove) << i;
+    policy_.moved(now_, false);
+    ASSERT_FALSE(policy_.tries());
+    policy_.waited();
+    now_ += 100'000 * kUs;
+    calls(4000, 5 * kUs);  // which pays for the waits of looks
+    policy_.waited();
+  }
+}
+
 TEST_F(Run, WithAThousandThingsEndsOneCopyAsWell) {
   things_ = 1000;
   calls(2'000'000, 44 * kUs);

@@ -1660,6 +1660,24 @@ TEST_P(Unwaited, SlowLaunchesLeaveItAlone) {
   EXPECT_EQ(byte(), value_);
 }
 
+// A look that is due as the program waits is none of the next run, which begins with a long kernel.
+TEST_P(Unwaited, ALookThatIsDueAtAWaitIsNotMade) {
+  ASSERT_NO_FATAL_FAILURE(getOneCopy());
+  const std::uint64_t before = ended();
+  for (int count = 33; count < 64; ++count) {
+    bool first = true;
+    const auto each = [&] {
+      const std::uint64_t pending = std::max<std::size_t>(fake().pending(), 1);
+      return std::exchange(first, false) ? 1500 * kUs / pending : 3 * kUs;
+    };
+    onDevice(each, count, [this] { kernel(at_); });
+    value_ += static_cast<std::uint8_t>(count);
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_NO_FATAL_FAILURE(flagRounds(1));
+  }
+  EXPECT_EQ(ended(), before);
+}
+
 TEST_P(Unwaited, QuickKernelsLeaveItAlone) {
   ASSERT_NO_FATAL_FAILURE(getOneCopy());
   const std::uint64_t before = ended();

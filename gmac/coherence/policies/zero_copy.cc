@@ -498,8 +498,11 @@ void ZeroCopy::look() {
       unwaited_.cannot();
       return;
     }
-    looks_ = true;
     launches_.countUnwaited(0);
+    if (!unwaited_.isDue()) {
+      return;  // the program has waited since
+    }
+    looks_ = true;
     const bool paused = launches_.pause(lock, unwaited_.patience(ledger_.times().now()));
     looks_ = false;
     if (!paused) {
@@ -515,11 +518,13 @@ void ZeroCopy::look() {
     if (verdict == Verdict::kInVain || unwaited_.takeUnjudged(false)) {
       movedInVain();
     }
-    if (verdict != Verdict::kMove) {
+    movesTried_ = verdict == Verdict::kMove;
+    if (!unwaited_.tries()) {
       tried_.clear();
     }
   }
-  if (!tried_.empty()) {
+  // (Nobody else changes it while launches are held up.)
+  if (movesTried_) {
     moveTried();
   }
   Lock lock(mutex_);
@@ -542,6 +547,7 @@ void ZeroCopy::moveTried() {
     const Object* const object = find(tried.known);
     return object != nullptr && object->isZeroCopy();
   });
+  movesTried_ = false;
   unwaited_.moved(ledger_.times().now(), !tried_.empty());
 }
 

@@ -67,7 +67,7 @@ class ZeroCopy {
   void waitBegins() {
     turns_ = 0;
     unwaited_.waited();
-    if (unwaited_.takeUnjudged(true)) [[unlikely]] {
+    if (!movesTried_ && unwaited_.takeUnjudged(true)) [[unlikely]] {
       movedInVain();
     }
     if (promptWaits_.on()) {
@@ -211,8 +211,9 @@ class ZeroCopy {
   const bool unordered_;
   const ZeroCopyOptions options_;
   HotPages pages_;
-  bool pageMoves_ = false;  // its memory
-  bool looks_ = false;      // a thread, and has not held up launches yet
+  bool pageMoves_ = false;   // its memory
+  bool looks_ = false;       // a thread, and has not held up launches yet
+  bool movesTried_ = false;  // it moves what is in tried_
   std::vector<Known> moves_;
   std::vector<Tried> tried_;     // what look() moves, or has moved and has still to judge
   std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait
