@@ -13,9 +13,8 @@
 //  - The end of such launches is known without a mark where the program has waited for all of them.
 //  - While the CPU and kernels use objects at once (concurrent_use.h), waits of the program have
 //    nothing to do either, and need no lock, unless a round was slow.
-//  - As objects with one copy are checked now and then, and launches counted for which nothing
-//  waits
-//    (unwaited_calls.h), at most kMostUnchecked launches in a row repeat where there are any.
+//  - Objects with one copy are checked now and then, and launches are counted that nothing waits
+//    for (unwaited_calls.h). So where there are any, at most kMostUnchecked repeat in a row.
 #ifndef GMAC_COHERENCE_REPEATED_LAUNCHES_H_
 #define GMAC_COHERENCE_REPEATED_LAUNCHES_H_
 
