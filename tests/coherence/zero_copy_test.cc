@@ -1549,7 +1549,7 @@ class Unwaited : public ManagedProgram {
 
   Unwaited() {
     MachineSetup timed = managed();
-    timed.clock = [this] { return now_.load(); };
+    timed.clock = [this] { return now_; };
     start(timed);
   }
   void flagRounds(int count) {
@@ -1567,38 +1567,35 @@ class Unwaited : public ManagedProgram {
     ASSERT_NO_FATAL_FAILURE(flagRounds(4));
   }
   bool hasOneCopy() const { return moved() - ended() == oneCopies_ + 1; }
-  // A device that lags behind the program: kernels take so long each.
+  // The device lags behind the program: kernels run when their end is asked for again and again,
+  // and take `each`.
   template <typename Launch>
   void onDevice(const std::function<std::uint64_t()>& each, int count, Launch launch) {
-    const auto run = [&] {
-      if (const std::size_t pending = fake().pending(); pending != 0) {
-        now_ += pending * each();
-        fake().runAll();
-      }
-    };
-    std::atomic<bool> ends{false};
-    std::thread device([&] {
-      while (!ends) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        run();
-      }
-    });
+    each_ = each;
+    fake().runWhenAsked(kAsked);
     for (int i = 0; i < count; ++i) {
       now_ += 2 * kUs;
       launch();
     }
-    ends = true;
-    device.join();
-    run();
+    fake().runAll();
+    fake().runWhenAsked(0);
+    value_ += static_cast<std::uint8_t>(count);
+  }
+  void timedKernel() {
+    (void)machine_->launch(kStream, [this] {
+      now_ += each_();
+      ++*fake().at(reinterpret_cast<std::uint8_t*>(at_));
+    });
   }
   void launches(int count, bool slowByThemselves) {
-    onDevice([&] { return slowByThemselves || hasOneCopy() ? 44 * kUs : 4 * kUs; }, count,
-             [this] { kernel(at_); });
-    value_ += static_cast<std::uint8_t>(count);
+    onDevice([=, this] { return slowByThemselves || hasOneCopy() ? 44 * kUs : 4 * kUs; }, count,
+             [this] { timedKernel(); });
     machine_->verify();
   }
 
-  std::atomic<std::uint64_t> now_ = 1;
+  static constexpr std::uint64_t kAsked = 8;
+  std::function<std::uint64_t()> each_;
+  std::uint64_t now_ = 1;
   const std::uint64_t oneCopies_ = moved() - ended();  // of other tests
 };
 
@@ -1666,12 +1663,8 @@ TEST_P(Unwaited, ALookThatIsDueAtAWaitIsNotMade) {
   const std::uint64_t before = ended();
   for (int count = 33; count < 64; ++count) {
     bool first = true;
-    const auto each = [&] {
-      const std::uint64_t pending = std::max<std::size_t>(fake().pending(), 1);
-      return std::exchange(first, false) ? 1500 * kUs / pending : 3 * kUs;
-    };
-    onDevice(each, count, [this] { kernel(at_); });
-    value_ += static_cast<std::uint8_t>(count);
+    onDevice([&] { return std::exchange(first, false) ? 1500 * kUs : 3 * kUs; }, count,
+             [this] { timedKernel(); });
     ASSERT_NO_FATAL_FAILURE(wait());
     ASSERT_NO_FATAL_FAILURE(flagRounds(1));
   }
@@ -1681,8 +1674,7 @@ TEST_P(Unwaited, ALookThatIsDueAtAWaitIsNotMade) {
 TEST_P(Unwaited, QuickKernelsLeaveItAlone) {
   ASSERT_NO_FATAL_FAILURE(getOneCopy());
   const std::uint64_t before = ended();
-  onDevice([] { return 3 * kUs; }, 2000, [this] { kernel(at_); });
-  value_ += static_cast<std::uint8_t>(2000);
+  onDevice([] { return 3 * kUs; }, 2000, [this] { timedKernel(); });
   EXPECT_EQ(ended(), before);
   ASSERT_NO_FATAL_FAILURE(wait());
   EXPECT_EQ(byte(), value_);
@@ -1705,8 +1697,11 @@ TEST_P(Unwaited, SlowCallsGiveItTwoCopies) {
   start(timed);
   ASSERT_NO_FATAL_FAILURE(move());
   const std::uint64_t before = ended();
-  onDevice([] { return 44 * kUs; }, 100, [this] { machine_->call(bump_, {at_}); });
-  value_ += 100;
+  const adsmKernel_t timedBump = fake().kernel("timed", 1, [this](const LaunchShape&, void** args) {
+    now_ += 44 * kUs;
+    ++*fake().argument<std::uint8_t>(args, 0);
+  });
+  onDevice({}, 100, [&] { machine_->call(timedBump, {at_}); });
   EXPECT_EQ(ended(), before + 1);
   EXPECT_EQ(byte(), value_);
   expectPattern();
