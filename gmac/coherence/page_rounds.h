@@ -131,17 +131,17 @@ class PageRounds {
     returns_[number] = static_cast<std::uint8_t>(std::min(returns_[number] + 1, 255));
     ++allReturns_;
   }
-  // Of that one alone.
-  std::uint32_t ownReturnsOf(std::size_t number) const { return returns_[number]; }
-  // It did so in vain.
+  // It came back in vain, which counts for nothing.
   void cameBackInVain(std::size_t number) {
     if (returns_[number] > 0) {
       --returns_[number];
       --allReturns_;
     }
   }
+  // How often the page itself has come back; and with what others count.
+  std::uint32_t ownReturnsOf(std::size_t number) const { return returns_[number]; }
   std::uint32_t returnsOf(std::size_t number) const {
-    const std::uint32_t own = returns_[number];
+    const std::uint32_t own = ownReturnsOf(number);
     return own +
            static_cast<std::uint32_t>(std::bit_width(allReturns_ - std::min(own, allReturns_)));
   }

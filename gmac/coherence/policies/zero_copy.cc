@@ -61,9 +61,8 @@ ZeroCopy::ZeroCopy(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& 
 
 void ZeroCopy::noteAny() {
   const bool any = !blocks_.watchedObjects().empty() || !blocks_.concurrentObjects().empty();
-  if (any != noted_) {
-    noted_ = any;
-    promptWaits_.watch(any && !unordered_);
+  if (const bool watches = any && !unordered_; watches != promptWaits_.on()) {
+    promptWaits_.watch(watches);
   }
   any_.store(any || unwaited_.isOpen(), std::memory_order_relaxed);
 }

@@ -221,7 +221,6 @@ class ZeroCopy {
   std::size_t streams_ = 0;      // on which there was work before the newest wait ended
   std::uint32_t busyWaits_ = 0;  // after which something was to move, while work was in flight
   std::uint32_t pauseAfter_ = kLeastBusyWaits;
-  bool noted_ = false;  // something has one copy
   std::atomic<bool> any_{false};
   std::atomic<bool> due_{false};  // moves_ is not
 };
