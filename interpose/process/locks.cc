@@ -261,6 +261,20 @@ void takeOutOfList(Mutex* mutex) noexcept {
   links.__next = links.__prev = reinterpret_cast<__pthread_internal_list*>(&links.__next);
 }
 
+// Whether a thread has ended. One that has been joined exists in the kernel a moment longer, and
+// takes signals: only a mutex that inherits priorities tells the two apart. So a word is locked
+// that says that the thread has it.
+bool hasEnded(int thread) noexcept {
+  const int savedErrno = errno;
+  const auto isUnknown = [](long result) { return result != 0 && errno == ESRCH; };
+  int word = thread;
+  const bool ended =
+      isUnknown(syscall(SYS_tkill, thread, 0)) ||
+      isUnknown(syscall(SYS_futex, &word, FUTEX_TRYLOCK_PI_PRIVATE, 0, nullptr, nullptr, 0));
+  errno = savedErrno;
+  return ended;
+}
+
 // Marks a locked robust mutex as the kernel does if its owner has ended. The number of a thread
 // that has ended may be another's by then: that is found when the other one has ended, too.
 bool markIfOwnerHasEnded(Mutex* mutex) noexcept {
@@ -268,11 +282,8 @@ bool markIfOwnerHasEnded(Mutex* mutex) noexcept {
   int seen = word.load();
   const int owner = seen & FUTEX_TID_MASK;
   if (owner == 0 || (seen & FUTEX_OWNER_DIED) != 0) return false;
-  const int savedErrno = errno;
-  const bool ended = syscall(SYS_tkill, owner, 0) != 0 && errno == ESRCH;
-  errno = savedErrno;
-  return ended && word.compare_exchange_strong(
-                      seen, (seen & static_cast<int>(FUTEX_WAITERS)) | FUTEX_OWNER_DIED);
+  return hasEnded(owner) && word.compare_exchange_strong(
+                                seen, (seen & static_cast<int>(FUTEX_WAITERS)) | FUTEX_OWNER_DIED);
 }
 
 int tryShared(Mutex* mutex) noexcept {
