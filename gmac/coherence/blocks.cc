@@ -134,9 +134,9 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
         object.zeroCopy.launched(ledger_.times().now());
       }
     }
-    if (isTaken(object, index, before) && !object.roundsHook.is_linked()) {
-      rounds_.push_back(object);
-      anyReadBacks_.store(true, std::memory_order_relaxed);
+    if (isTaken(object, index, before)) {
+      ++turns_;
+      noteRound(object);
     }
   }
   if (isDirty(next)) {
@@ -157,6 +157,31 @@ bool Blocks::isTaken(Object& object, BlockIndex index, State before) const {
   }
   const std::size_t bytes = isPart(before) ? object.windowBytes : object.bytesOf(index).length();
   return object.pageRounds->taken(object.offsetOf(index), bytes, ledger_.times().now());
+}
+
+void Blocks::noteRound(Object& object) {
+  if (!object.roundsHook.is_linked()) {
+    rounds_.push_back(object);
+    anyReadBacks_.store(true, std::memory_order_relaxed);
+  }
+}
+
+void Blocks::noteStored(Object& object, BlockIndex index) {
+  constexpr std::size_t kMost = std::size_t{64} << 10;
+  if (object.isZeroCopy() || object.openOf(index).length() > kMost) {
+    return;
+  }
+  ++turns_;
+  if (!countsStored_) {
+    return;
+  }
+  const ZeroCopyPolicy::Nanoseconds now = ledger_.times().now();
+  const bool takes = object.pageRounds != nullptr
+                         ? object.pageRounds->takenStored(object.offsetOf(index), now)
+                         : object.zeroCopy.takesStored(now);
+  if (takes) {
+    noteRound(object);
+  }
 }
 
 void Blocks::setOpen(Object& object, BlockRange range) {

@@ -158,6 +158,10 @@ class Blocks {
   // with a round of one of their pages under way.
   ReadBackList& readBacks() { return readBacks_; }
   RoundsList& rounds() { return rounds_; }
+  // How often work has taken what the CPU came for, or has stored to. Whether it is counted for
+  // which bytes the CPU has stored to. Under the lock.
+  std::uint64_t turns() const { return turns_; }
+  void countStored(bool counts) { countsStored_ = counts; }
   // Objects whose blocks should be split, or joined again.
   SplitList& toSplit() { return toSplit_; }
   // Whether there may be any of these; without the lock.
@@ -322,7 +326,11 @@ class Blocks {
   // The CPU fetches bytes; a launch takes a block, which was in that state. See PageRounds and
   // ZeroCopyPolicy.
   static void comes(Object& object, std::size_t offset);
+  static void stores(Object& object, std::size_t offset);
   bool isTaken(Object& object, BlockIndex index, State before) const;
+  // A launch reads what the CPU has stored to a block, of which few bytes are open.
+  void noteStored(Object& object, BlockIndex index);
+  void noteRound(Object& object);
   Status fetchNeighbours(Lock& lock, Object& object, BlockIndex index, BlockRange range,
                          State next);
 
@@ -350,6 +358,8 @@ class Blocks {
   RoundsList rounds_;
   SplitList toSplit_;
   std::atomic<bool> anyReadBacks_{false};
+  std::uint64_t turns_ = 0;
+  bool countsStored_ = false;
 };
 
 template <typename Work, typename Covers>

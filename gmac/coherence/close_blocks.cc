@@ -98,6 +98,10 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
       if (object[i].evicted || isDirty(object[i].state)) {
         protocol_.released(object.writable(i));
       }
+      if (isDirty(object[i].state) && !isDirty(transition.next) &&
+          transition.next != State::kInvalid) {
+        noteStored(object, i);
+      }
       setState(object, i, transition.next);
     }
   }

@@ -34,7 +34,8 @@ class ConcurrentObjects {
   Status join(Lock& lock, Object& object) {
     const std::size_t count = blocks_.concurrentObjects().size();
     GMAC_TRY(blocks_.beginConcurrent(lock, object));
-    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), object.zeroCopy.checked());
+    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), object.zeroCopy.checked(),
+               object.zeroCopy.every());
     if (object.zeroCopy.checked()) {
       use_.checked(true, count + 1);
     }
@@ -48,7 +49,8 @@ class ConcurrentObjects {
     constexpr std::uint64_t kMix = 0x9e3779b97f4a7c15;
     const bool first = (object.number * kMix >> 32) % (count + 1) == 0;
     GMAC_TRY(blocks_.beginConcurrent(lock, object, first));
-    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), true);
+    use_.joins(object.zeroCopy.before(), count, object.zeroCopy.queue(), true,
+               object.zeroCopy.every());
     return {};
   }
   // The CPU accesses an object, which joins if it may. Beside the program's kernels, where they

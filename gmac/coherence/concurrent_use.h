@@ -24,6 +24,10 @@
 //    that it was for another one.) Where a stream that no object's rounds are on is slow, all
 //    objects move back, but only after kMostFailed trials: its thread may have two copies yet, and
 //    wait for the others.
+//  - Where an object has got one copy as accesses waited in the program's place, it is known what a
+//    call took then, and how many calls there were for each time that the CPU came (`every`). Until
+//    no such object is left a round's calls are compared with that, each: with less, where checks
+//    find that the CPU comes more rarely, and with kCall more, as a call takes that anyhow.
 //  - In each `interval` calls each object is closed once, and is watched until the CPU comes. The
 //    interval is kLeastInterval at first. It doubles, up to kMostInterval, whenever the CPU has
 //    come for as many as there are. As a check takes longer than a few short kernels, there is one
@@ -66,6 +70,8 @@ class ConcurrentUse {
   static constexpr Nanoseconds kLessThan = 3;  // quarters
   static constexpr std::uint32_t kSeveral = 256;
   static constexpr std::uint32_t kMostFailed = 4;
+  static constexpr Nanoseconds kCall = 5'000;
+  static constexpr std::size_t kMostIntervalUnwaited = 512;
 
   explicit ConcurrentUse(const ZeroCopyLimits& limits) : limits_(limits) {}
 
@@ -75,10 +81,12 @@ class ConcurrentUse {
   bool submits(Nanoseconds now, Queue queue, std::size_t count, std::size_t calls = 1) {
     begins(now, queue);
     calls_ += calls;
+    sinceCheck_ += calls;
     if (calls_ * count < interval_ || (calls_ < between_ && cpuComes_)) {
       return false;
     }
     calls_ = 0;
+    sinceCheck_ = 0;
     return true;
   }
   // A copy of the program's names such an object, as do programs whose CPU no longer looks itself:
@@ -170,6 +178,10 @@ class ConcurrentUse {
       *known = {};
     }
   }
+  // While there is an object for which accesses have waited: what a call may take.
+  Nanoseconds beforeOfCall() const {
+    return before_ * every_ / std::max(everyNow_, every_) + kCall;
+  }
   // Rounds whose begin and end were not told: what one took on average.
   Verdict took(Nanoseconds took, std::uint64_t rounds = 1) {
     Verdict verdict = Verdict::kOpen;
@@ -179,9 +191,14 @@ class ConcurrentUse {
     }
     return verdict;
   }
-  // A round that has ended now; `queue`: that was waited for; none: all. `contended`: several
-  // threads wait.
-  Verdict took(Nanoseconds now, Nanoseconds took, std::optional<Queue> queue, bool contended) {
+  // A round of so many calls that has ended now; `queue`: that was waited for; none: all.
+  // `contended`: several threads wait.
+  Verdict took(Nanoseconds now, Nanoseconds took, std::optional<Queue> queue, bool contended,
+               std::uint64_t calls = 1) {
+    if ((!contended || !queue) && unwaited()) {
+      const Nanoseconds before = beforeOfCall();
+      return judge(took / std::max(calls, std::uint64_t{1}), before);
+    }
     if (!contended || !queue) {
       return judge(took, queue);
     }
@@ -218,29 +235,45 @@ class ConcurrentUse {
   Nanoseconds patience() const { return patience(before_); }
 
   // An object joins the others, `count` of them; `before`: what its rounds took with two copies,
-  // and for which queue the program waited then; `again`: after a check.
+  // and for which queue the program waited then; `again`: after a check; `every`: not 0 where
+  // accesses waited in the program's place: then `before` is of a call.
   void joins(Nanoseconds before, std::size_t count, std::optional<Queue> queue = {},
-             bool again = false) {
+             bool again = false, std::uint64_t every = 0) {
     if (count == 0 && !again) {
       forgetRounds();
+      every_ = 0;
     }
     if (count == 0) {
       before_ = before;
+    }
+    if (every != 0 && !unwaited()) {
+      every_ = everyNow_ = every;
     }
     before_ = std::min(before_, before);
     if (queue && find(*queue) == nullptr) {
       add(*queue, before);
     }
   }
+  // Whether there is an object for which accesses have waited; and that there is none any more.
+  bool unwaited() const { return every_ != 0; }
+  // `before`: the least of what rounds took for the others.
+  void noneUnwaited(Nanoseconds before) {
+    every_ = 0;
+    before_ = before;
+  }
+  Nanoseconds before() const { return before_; }
   // What a check has found.
   void checked(bool came, std::size_t count) {
     between_ = came && cpuComes_ ? std::min(2 * between_, kMostBetween) : kLeastBetween;
     cpuComes_ = came;
+    if (came && unwaited()) {
+      everyNow_ = (3 * everyNow_ + 2 * sinceCheck_ + 1) / 4;  // (it may come at any of them)
+    }
     if (!came) {
       interval_ = kLeastInterval;
       came_ = 0;
     } else if (++came_ >= count) {
-      interval_ = std::min(2 * interval_, kMostInterval);
+      interval_ = std::min(2 * interval_, unwaited() ? kMostIntervalUnwaited : kMostInterval);
       came_ = 0;
     }
   }
@@ -338,6 +371,9 @@ class ConcurrentUse {
       }
       before = own->before;
     }
+    return judge(took, before);
+  }
+  Verdict judge(Nanoseconds took, Nanoseconds before) {
     const Verdict verdict = trial_.add(took, before, patience(before));
     if (verdict == Verdict::kBad) {
       trial_ = {};
@@ -353,7 +389,10 @@ class ConcurrentUse {
   std::array<Known, kMostRounds> known_;
   std::size_t oldest_ = 0;
   Nanoseconds before_ = 0;  // the least of the objects'
-  std::size_t calls_ = 0;   // since the last check
+  std::uint64_t every_ = 0;
+  std::uint64_t everyNow_ = 0;
+  std::size_t calls_ = 0;  // since the last check
+  std::uint64_t sinceCheck_ = 0;
   std::size_t interval_ = kLeastInterval;
   std::size_t between_ = kLeastBetween;
   std::size_t came_ = 0;   // checks in a row since the interval changed

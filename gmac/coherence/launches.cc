@@ -215,6 +215,12 @@ void Launches::countUnwaited(std::uint64_t calls) {
   if (blocks_.anyZeroCopy() || unwaited_.tries()) {
     unwaited_.called(ledger_.times().now(), calls + repeated - before);
   }
+  // (Elsewhere accesses of what has one copy wait as well.)
+  if (const std::uint64_t turns = blocks_.turns();
+      turns != std::exchange(turnsBefore_, turns) && unordered_) {
+    blocks_.countStored(unwaited_.turned(ledger_.times().now(), stats().calls.value()) >=
+                        kFewTurns);
+  }
 }
 
 // The program's wait then has nothing to do, unless the policies do, or anything has failed.

@@ -113,6 +113,8 @@ class Launches {
   };
   // A launch that lists more may use all.
   static constexpr std::size_t kMostListed = 16;
+  // Of so many turns without a wait it is counted what they were.
+  static constexpr std::uint64_t kFewTurns = 8;
   using List = ShortList<Listed, kMostListed>;
 
   // State of the thread between begin and end.
@@ -181,6 +183,7 @@ class Launches {
   PromptWaits& promptWaits_;
   UnwaitedCalls& unwaited_;
   std::uint64_t repeatedBefore_ = 0;  // launches, by the newest one that unwaited_ was told of
+  std::uint64_t turnsBefore_ = 0;     // and turns of blocks_
   ConcurrentUse& concurrent_;
   RepeatedLaunches& repeated_;
   ListingPolicy& listing_;

@@ -108,6 +108,14 @@ void Blocks::comes(Object& object, std::size_t offset) {
   }
 }
 
+void Blocks::stores(Object& object, std::size_t offset) {
+  if (object.pageRounds != nullptr) {
+    object.pageRounds->stores(offset, threadNumber());
+  } else {
+    object.zeroCopy.stored();
+  }
+}
+
 void Blocks::openCopiedBack(Lock& lock, Object& object) {
   object.copiedBack.opens = false;
   for (std::size_t place = 0; place < object.readBack.size(); ++place) {
@@ -523,6 +531,9 @@ Result<Step> Blocks::awaitOldBytes(Lock& lock, Object& object, BlockIndex index)
     const OfGroup of = groupOf(object, index);
     object.split.dirties(of.number(), of.firstDirty);
     noteSplit(object);
+  }
+  if (countsStored_ && isDirty(next) && !isDirty(block.state)) {
+    stores(object, bytes.begin);
   }
   // If the page that is open is not enough, all are to be.
   GMAC_TRY(openPages(lock, object, {index, index + 1}, next, suffices ? block.page : 0));

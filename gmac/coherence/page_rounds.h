@@ -52,38 +52,24 @@ class PageRounds {
 
   // The CPU, by a thread, comes for the byte at an offset.
   void comes(std::size_t offset, std::uint64_t thread) {
-    const std::size_t number = offset / pageBytes_;
-    Page& page = pages_[slotOf(number)];
-    if (page.number != number) {
-      if (page.patience > 0 || none_) {
-        page.patience -= page.patience > 0 ? 1 : 0;
-        return;
-      }
-      taken_ &= ~(std::uint64_t{1} << slotOf(number));
-      page = {};
-      page.number = number;
-      page.before = given_;
+    if (Page* const page = pageFor(offset, thread)) {
+      page->policy.fetched();
     }
-    page.patience = kPatience;
-    page.comers.comes(thread);
-    page.policy.fetched();
+  }
+  // It stores to the byte, which it has.
+  void stores(std::size_t offset, std::uint64_t thread) {
+    if (Page* const page = pageFor(offset, thread)) {
+      page->policy.stored();
+    }
   }
   // A launch takes so many bytes at an offset, which the CPU was given. Whether a round of their
   // page begins.
   bool taken(std::size_t offset, std::size_t bytes, ZeroCopyPolicy::Nanoseconds now) {
-    const std::size_t slot = slotOf(offset / pageBytes_);
-    Page& page = pages_[slot];
-    given_ += bytes;
-    if (page.number != offset / pageBytes_) {
-      return false;
-    }
-    const bool begins = page.policy.takes(now);
-    page.given = begins ? bytes : page.given + bytes;
-    if (!begins) {
-      return false;
-    }
-    taken_ |= std::uint64_t{1} << slot;
-    return true;
+    return taken(offset, bytes, [now](ZeroCopyPolicy& policy) { return policy.takes(now); });
+  }
+  // The same of few bytes that it has, and has stored to.
+  bool takenStored(std::size_t offset, ZeroCopyPolicy::Nanoseconds now) {
+    return taken(offset, 0, [now](ZeroCopyPolicy& policy) { return policy.takesStored(now); });
   }
   // The program waits. Whether the round of a page counts.
   bool counts(const Page& page) const {
@@ -147,6 +133,37 @@ class PageRounds {
   }
 
  private:
+  // NULL: others keep the place.
+  Page* pageFor(std::size_t offset, std::uint64_t thread) {
+    const std::size_t number = offset / pageBytes_;
+    Page& page = pages_[slotOf(number)];
+    if (page.number != number) {
+      if (page.patience > 0 || none_) {
+        page.patience -= page.patience > 0 ? 1 : 0;
+        return nullptr;
+      }
+      taken_ &= ~(std::uint64_t{1} << slotOf(number));
+      page = {};
+      page.number = number;
+      page.before = given_;
+    }
+    page.patience = kPatience;
+    page.comers.comes(thread);
+    return &page;
+  }
+  template <typename Takes>
+  bool taken(std::size_t offset, std::size_t bytes, Takes takes) {
+    const std::size_t slot = slotOf(offset / pageBytes_);
+    Page& page = pages_[slot];
+    given_ += bytes;
+    if (page.number != offset / pageBytes_) {
+      return false;
+    }
+    const bool begins = takes(page.policy);
+    page.given = begins ? bytes : page.given + bytes;
+    taken_ |= begins ? std::uint64_t{1} << slot : 0;
+    return begins;
+  }
   // (Arrays that lie a power of two apart have places of their own.)
   static std::size_t slotOf(std::size_t number) { return (number + number / kMost) % kMost; }
 

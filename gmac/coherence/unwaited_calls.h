@@ -10,14 +10,23 @@
 //    nothing is in flight: it looks. So it does after kFirst further ones, and after twice as many
 //    each time from then on.
 //  - What has happened from one look to the next is judged. Kernels were what took the time if the
-//    wait is longer than kBehind calls took each. If these took more than kShort each, and all of
-//    them together `moves` for each thing that has one copy, all these get two copies again.
+//    wait is longer than kBehind calls took each. If these took more than kShort each, as many of
+//    the things that have one copy get two again as all these calls took `moves` for each, and as
+//    can be paid for, but none if that is less than one in kPart.
 //  - The next look, after kFirst calls, tells whether these took less than kLess of what the others
 //    took. Else the moves were in vain, and what has moved needs less evidence to get one copy
 //    again. So it does where the run ends before.
 //  - Looks, and moves in vain, are paid for in advance: by a part of the time of all runs, one in
 //    kPrice, and by kFirstSaved at first. No look takes longer than what is saved, kLeastPatience
-//    and kMostPatience apart.
+//    and kMostPatience apart. A look is paid with all that it has waited, but kernels ran
+//    meanwhile: the program has lost no more than what it does until the next look, or until it
+//    waits, which it would have done beside these kernels. What is more is paid back then.
+//
+// Nor do rounds tell what should have one copy where accesses wait in the program's place: it
+// stores a word before each call, and waits for none. So kTurns calls of a run that each take what
+// the CPU came for (turns) are a round, once nothing is in flight as a call begins. Where, in
+// kMostWorse of them in a row, calls take longer than before something got one copy so, that has
+// two copies again.
 //
 // The bound: looks and moves in vain take one in kPrice of the runs' time and kFirstSaved, but for
 // the way back. A run whose kernels one copy makes slow pays for that in 2 * kFirst calls, or in as
@@ -41,8 +50,12 @@ class UnwaitedCalls {
   using Nanoseconds = std::uint64_t;
   static constexpr std::uint64_t kFirst = 32;
   static constexpr std::uint64_t kFewest = 16;
+  static constexpr std::uint64_t kTurns = 64;
+  static constexpr std::uint32_t kMostTries = 32;
+  static constexpr std::uint32_t kMostWorse = 2;
   static constexpr Nanoseconds kShort = 6'000;
-  static constexpr std::uint64_t kLess = 3;  // quarters
+  static constexpr std::uint64_t kLess = 7;  // eighths
+  static constexpr std::size_t kPart = 4;
   static constexpr Nanoseconds kPrice = 32;
   static constexpr Nanoseconds kLook = 25'000;
   static constexpr std::int64_t kFirstSaved = 32'000'000;
@@ -61,6 +74,49 @@ class UnwaitedCalls {
   void waited() { waits_.fetch_add(1, std::memory_order_relaxed); }
   // Whether the next call looks. Without the lock.
   bool isDue() const { return due_.load(std::memory_order_relaxed); }
+
+  // A call has taken what the CPU came for; `calls`: how many there have been in all. How many have
+  // taken such bytes, in the run and since a round of them.
+  std::uint64_t turned(Nanoseconds now, std::uint64_t calls) {
+    noteWaits();
+    if (turns_++ == 0) {
+      turnsBegun_ = now;
+      callsThen_ = calls;
+    }
+    if (turns_ > kTurns) {
+      turnsAreDue_.store(true, std::memory_order_relaxed);
+    }
+    return turns_;
+  }
+  // Whether so many have that the next call may be a round's end. Without the lock.
+  bool turnsAreDue() const { return turnsAreDue_.load(std::memory_order_relaxed); }
+  // It is not, as something is in flight: one of the next may be.
+  void turnsGoOn() {
+    if (++tries_ == kMostTries) {
+      endTurns();
+    }
+  }
+  // It is. How many turns it was, what they took together, and how many calls; none: the program
+  // has waited since.
+  struct Turns {
+    std::uint64_t count = 0;
+    Nanoseconds took = 0;
+    std::uint64_t calls = 0;
+  };
+  Turns takeTurns(Nanoseconds now, std::uint64_t calls) {
+    noteWaits();
+    const std::uint64_t count = turns_;
+    endTurns();
+    return count > kTurns ? Turns{count - 1, now - std::min(now, turnsBegun_),
+                                  std::max(calls - callsThen_, count - 1)}
+                          : Turns{};
+  }
+  // In a round of turns a call took longer than before something got one copy so, or not. Whether
+  // that is to have two copies again.
+  bool judgeTurns(bool longer) {
+    worse_ = longer ? worse_ + 1 : 0;
+    return worse_ == kMostWorse && std::exchange(worse_, 0) != 0;
+  }
 
   // Whether it counts calls where nothing has one copy, either.
   bool tries() const { return tried_ != 0; }
@@ -84,9 +140,17 @@ class UnwaitedCalls {
   // A call looks, from now on: how long it may wait for the end of what is in flight.
   Nanoseconds patience(Nanoseconds now) {
     due_.store(false, std::memory_order_relaxed);
+    payBack(now);
     looked_ = now;
     return std::clamp(static_cast<Nanoseconds>(std::max(saved_, std::int64_t{0})), kLeastPatience,
                       kMostPatience);
+  }
+  // The program waits from now on, where that makes a difference: under the lock, before waited().
+  bool owes() const { return owed_ != 0; }
+  void payBack(Nanoseconds now) {
+    const Nanoseconds since = now - std::min(now, lookEnded_);
+    save(owed_ - std::min(owed_, since));
+    owed_ = 0;
   }
   // It cannot look; or that has not ended by now.
   void cannot() {
@@ -95,12 +159,12 @@ class UnwaitedCalls {
   }
   void gaveUp(Nanoseconds now) {
     cannot();
-    pay(now - std::min(now, looked_));
+    pays(now, now - std::min(now, looked_));
   }
   // It has ended now. `things`: how many have one copy.
   Verdict looks(Nanoseconds now, std::size_t things) {
     const Nanoseconds waited = now - std::min(now, looked_);
-    pay(std::max(kLook, waited));
+    pays(now, std::max(kLook, waited));
     noteWaits();
     due_.store(false, std::memory_order_relaxed);  // (other threads may have called meanwhile)
     if (!runs_ || (tried_ != 0 && calls_ < kFewest)) {
@@ -113,24 +177,27 @@ class UnwaitedCalls {
     begun_ = newest_ = now;
     calls_ = 0;
     if (const Nanoseconds before = std::exchange(tried_, 0); before != 0) {
-      const bool right = each < before / 4 * kLess;
+      const bool right = each < before / 8 * kLess;
       save(right ? paid_ : 0);
       return right ? Verdict::kRight : Verdict::kInVain;
     }
-    const Nanoseconds cost = std::min(2 * moves_ * things, Nanoseconds{kMostSaved / 2});
-    if (first || things == 0 || each <= kShort || waited <= kBehind * each || took < cost / 2 ||
-        !canPay(cost)) {
+    const auto saved = static_cast<Nanoseconds>(std::max(saved_, std::int64_t{0}));
+    toMove_ = std::min(things, static_cast<std::size_t>(std::min(saved / 2, took) / moves_));
+    if (first || toMove_ == 0 || kPart * toMove_ < things || each <= kShort ||
+        waited <= kBehind * each) {
       return Verdict::kNothing;
     }
-    pay(cost);
-    paid_ = cost;
+    paid_ = 2 * moves_ * toMove_;
+    pay(paid_);
     tried_ = each;
     next_ = kFirst;
     return Verdict::kMove;
   }
+  // How many of them move: the first ones.
+  std::size_t toMove() const { return toMove_; }
   // These have moved by now; or none has.
   void moved(Nanoseconds now, bool any) {
-    begun_ = newest_ = now;
+    begun_ = newest_ = lookEnded_ = now;
     save(any ? 0 : paid_);
     tried_ = any ? tried_ : 0;
   }
@@ -146,6 +213,12 @@ class UnwaitedCalls {
   void save(Nanoseconds time) {
     saved_ = std::min(saved_ + static_cast<std::int64_t>(time), kMostSaved);
   }
+  // A look has ended.
+  void pays(Nanoseconds now, Nanoseconds time) {
+    pay(time);
+    owed_ = time - std::min(time, kLook);
+    lookEnded_ = now;
+  }
   void pay(Nanoseconds time) { saved_ -= static_cast<std::int64_t>(time); }
   bool canPay(Nanoseconds time) const { return saved_ >= static_cast<std::int64_t>(time); }
   void noteWaits() {
@@ -158,11 +231,19 @@ class UnwaitedCalls {
     calls_ = tried_ = 0;
     next_ = kFirst;
     due_.store(false, std::memory_order_relaxed);
+    endTurns();
+    worse_ = 0;
+    owed_ = 0;
+  }
+  void endTurns() {
+    turns_ = tries_ = 0;
+    turnsAreDue_.store(false, std::memory_order_relaxed);
   }
 
   const Nanoseconds moves_;
   std::atomic<std::uint64_t> waits_{0};
   std::atomic<bool> due_{false};
+  std::atomic<bool> turnsAreDue_{false};
   std::uint64_t waitsThen_ = 0;
   bool runs_ = false;            // there is a run
   bool drained_ = false;         // it has been looked at
@@ -173,8 +254,16 @@ class UnwaitedCalls {
   Nanoseconds looked_ = 0;       // the newest look began
   Nanoseconds tried_ = 0;        // what calls took each before the moves; 0: there were none
   Nanoseconds paid_ = 0;         // for these
+  std::size_t toMove_ = 0;
   bool unjudged_ = false;
   std::int64_t saved_ = kFirstSaved;  // nanoseconds
+  std::uint64_t turns_ = 0;           // since the newest round of them, or the run's begin
+  Nanoseconds turnsBegun_ = 0;        // by the first of them
+  std::uint64_t callsThen_ = 0;       // and with it
+  std::uint32_t tries_ = 0;           // to end a round
+  std::uint32_t worse_ = 0;           // rounds in a row
+  Nanoseconds owed_ = 0;              // of what the newest look was paid with
+  Nanoseconds lookEnded_ = 0;
 };
 
 }  // namespace gmac

@@ -22,7 +22,8 @@
 //    as many where it has more than `few` bytes. Where launches take such bytes many times in a
 //    round, or threads keep each other waiting, a quarter of `leastRounds` is enough if these
 //    rounds took `moves` << n, each shared by the objects that had a round then; and so are
-//    kFewRounds << n rounds in which launches took such bytes `leastRounds` << n times.
+//    kFewRounds << n rounds in which launches took such bytes `leastRounds` << n times. (Where the
+//    program does not wait, many such launches are a round: unwaited_calls.h.)
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
 //    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
@@ -63,6 +64,8 @@ struct KernelTimes {
   Nanoseconds newest = kUnknown;
   bool contended = false;   // other threads wait, too, and may have kept this one waiting
   std::uint32_t turns = 1;  // the sum of those of all objects' rounds
+  std::uint64_t calls = 1;  // of the round, by all threads
+  std::uint64_t every = 0;  // not 0: no wait of the program ended it; so many calls for each turn
 };
 
 // Of one object; guarded like that. Constant time, allocates nothing.
@@ -86,7 +89,7 @@ class ZeroCopyPolicy {
     ++turns_;
   }
   // Whether one has, since the last round ended.
-  bool taken() const { return begun_ != 0; }
+  bool taken() const { return begun_ != 0 && (turns_ != 0 || inRound_); }
   // Of what has two copies: the CPU fetches bytes of it; a launch takes some. Whether it takes what
   // the CPU has come for.
   void fetched() { fetched_ = true; }
@@ -106,16 +109,30 @@ class ZeroCopyPolicy {
     few_ += few_ < kFew ? 1 : 0;
     return few_ == kFew;
   }
+  // The CPU stores to bytes that it has, which the next launch is to see; and a launch takes these.
+  // Only turns tell of such bytes (unwaited_calls.h).
+  void stored() { stored_ = true; }
+  bool takesStored(Nanoseconds now) {
+    const bool takes = std::exchange(stored_, false);
+    if (takes) {
+      begun_ = now;
+      ++storedTurns_;
+    }
+    return takes;
+  }
+  // The program does not wait: these are turns as well.
+  void countsStored() { turns_ += std::exchange(storedTurns_, 0); }
   // The program waits, and the CPU will come for the bytes that it came for after the last wait.
   // How often launches have taken such bytes since then, at least once.
   std::uint32_t round() {
     inRound_ = true;
     idle_ = roundless_ = 0;
+    storedTurns_ = 0;
     return roundTurns_ = std::max(std::exchange(turns_, 0), std::uint32_t{1});
   }
   // How often so far; and that this is no round.
   std::uint32_t turns() const { return turns_; }
-  void passes() { begun_ = turns_ = 0; }
+  void passes() { begun_ = turns_ = storedTurns_ = 0; }
   bool inRound() const { return inRound_; }
   // The wait that round() announced is over; `turns`: the sum of those of all objects; `queue`:
   // which it was for.
@@ -131,7 +148,8 @@ class ZeroCopyPolicy {
     queue_ = queue;
     if (moved_) {
       const RoundTrial::Verdict verdict =
-          trial_.add(known ? kernels.round : now - begun, before_, patience(limits));
+          trial_.add((known ? kernels.round : now - begun) / (every_ != 0 ? kernels.calls : 1),
+                     before_, patience(limits));
       trusted_ = trusted_ || verdict == RoundTrial::Verdict::kGood;
       if (verdict != RoundTrial::Verdict::kBad) {
         return Advice::kStay;
@@ -147,7 +165,7 @@ class ZeroCopyPolicy {
       rounds_ = kernels.contended ? rounds_ : 0;
       return Advice::kStay;
     }
-    before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
+    noteBefore(took, kernels);
     const Nanoseconds share = took / std::max(kernels.turns, roundTurns_) * roundTurns_;
     spent_ = rounds_ == 0 ? share : spent_ + share;
     taken_ = rounds_ == 0 ? roundTurns_ : taken_ + roundTurns_;
@@ -164,7 +182,11 @@ class ZeroCopyPolicy {
   std::optional<std::uintptr_t> queue() const { return queue_; }
   void isOn(std::optional<std::uintptr_t> queue) { queue_ = queue ? queue : queue_; }
   void isOnNoMore(std::uintptr_t queue) { queue_ = queue_ == queue ? std::nullopt : queue_; }
-  // Once moved: what rounds took before, and that a round which takes longer is slow.
+  // Not 0: turns for which the program did not wait have told that it should move, too, and there
+  // were so many calls for each.
+  std::uint64_t every() const { return every_; }
+  // Once moved: what rounds took before, or calls where turns have told that it should move; and
+  // that what takes longer is slow.
   Nanoseconds before() const { return before_; }
   Nanoseconds patience(const Limits& limits) const { return 2 * before_ + limits.slack; }
   // The program waits; perhaps no round begins.
@@ -178,11 +200,11 @@ class ZeroCopyPolicy {
   void moved(bool toCpu) {
     wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
     moved_ = trusted_ = came_ = toCpu;
-    inRound_ = fetched_ = open_ = checked_ = ordered_ = false;
+    inRound_ = fetched_ = stored_ = open_ = checked_ = ordered_ = false;
     rounds_ = 0;
     idle_ = roundless_ = unusedLives_ = failed_ = bad_ = 0;
     trial_ = {};
-    begun_ = turns_ = 0;
+    begun_ = turns_ = storedTurns_ = 0;
   }
   // It has moved back in vain, and its rounds were evidence enough: it moves with the next one.
   void movedBackInVain(const Limits& limits) {
@@ -204,8 +226,8 @@ class ZeroCopyPolicy {
   // The next object begins where this one has ended. `sameThread`: as the thread that came for it.
   ZeroCopyPolicy forNext(bool sameThread) const {
     ZeroCopyPolicy next = *this;
-    next.inRound_ = next.fetched_ = next.ordered_ = next.never_ = false;
-    next.begun_ = next.turns_ = 0;
+    next.inRound_ = next.fetched_ = next.stored_ = next.ordered_ = next.never_ = false;
+    next.begun_ = next.turns_ = next.storedTurns_ = 0;
     next.queue_ = sameThread ? queue_ : std::nullopt;
     return next;
   }
@@ -256,10 +278,26 @@ class ZeroCopyPolicy {
   }
 
  private:
-  Nanoseconds begun_ = 0;         // the launch of this round; 0: there was none
-  std::uint32_t turns_ = 0;       // such launches since the newest round()
+  void noteBefore(Nanoseconds took, const KernelTimes& kernels) {
+    const bool calls = rounds_ != 0 && every_ != 0;
+    if (kernels.every != 0) {
+      const Nanoseconds each = took / std::max(kernels.calls, std::uint64_t{1});
+      before_ = calls ? (7 * before_ + each) / 8 : each;
+      every_ = kernels.every;
+    } else if (calls) {
+      before_ = (7 * before_ + took / (roundTurns_ * every_)) / 8;
+    } else {
+      before_ = rounds_ == 0 ? took : (7 * before_ + took) / 8;
+      every_ = 0;
+    }
+  }
+
+  Nanoseconds begun_ = 0;    // the launch of this round; 0: there was none
+  std::uint32_t turns_ = 0;  // such launches since the newest round()
+  std::uint32_t storedTurns_ = 0;
   std::uint32_t roundTurns_ = 1;  // of that round
-  Nanoseconds before_ = 0;        // what a round takes with two copies: a moving average
+  Nanoseconds before_ = 0;        // what a round, or a call, takes with two copies: on average
+  std::uint64_t every_ = 0;       // not 0: a call
   std::uint64_t rounds_ = 0;      // with two copies
   std::uint64_t taken_ = 0;       // how often launches took such bytes in these
   Nanoseconds spent_ = 0;         // what these took, of which this object has a share
@@ -275,6 +313,7 @@ class ZeroCopyPolicy {
   std::uint32_t few_ = 0;  // times that launches took such bytes, up to kFew
   bool inRound_ = false;
   bool fetched_ = false;  // and no launch has taken anything since
+  bool stored_ = false;
   bool never_ = false;
   bool trusted_ = false;  // its rounds are quick
   bool came_ = false;     // the CPU, since the object is watched

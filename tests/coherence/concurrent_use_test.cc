@@ -86,6 +86,60 @@ TEST_F(Concurrently, WhereTheCpuDoesNotComeTheNextAreCheckedSoon) {
   EXPECT_EQ(callsUntilCheck(999), 64);
 }
 
+// Accesses have waited in the program's place: 30 us a call.
+class Unwaited : public Concurrently {
+ protected:
+  Unwaited() { use_.joins(30 * kUs, 0, {}, false, 1); }
+  // What so many rounds of so many calls, which take `each`, tell.
+  Verdict rounds(int count, std::uint64_t calls, std::uint64_t each) {
+    Verdict verdict = Verdict::kOpen;
+    for (int i = 0; i < count && verdict != Verdict::kBad; ++i) {
+      (void)use_.submits(now_ += kUs, kStream, 1, calls);
+      verdict = use_.took(now_ += calls * each, calls * each, kStream, false, calls);
+    }
+    return verdict;
+  }
+  // Checks find that the CPU comes after so many calls.
+  void comesAfter(std::size_t calls) {
+    for (int check = 0; check < 20; ++check) {
+      callsUntilCheck(1);
+      (void)use_.submits(now_ += kUs, kStream, 1000, calls - 1);
+      use_.checked(true, 1);
+    }
+  }
+};
+
+TEST_F(Unwaited, RoundsOfAnyLengthAreJudgedByTheirCalls) {
+  for (const std::uint64_t calls : {1, 10, 100, 10'000}) {
+    EXPECT_NE(rounds(100, calls, 5 * kUs), Verdict::kBad) << calls;
+    EXPECT_EQ(rounds(32, calls, 44 * kUs), Verdict::kBad) << calls;
+    EXPECT_EQ(rounds(3, calls, 300 * kUs), Verdict::kBad) << calls;
+  }
+}
+
+TEST_F(Unwaited, WhereTheCpuComesMoreRarelyCallsMayTakeLess) {
+  EXPECT_NE(rounds(100, 20, 20 * kUs), Verdict::kBad);
+  comesAfter(20);
+  EXPECT_EQ(rounds(64, 20, 20 * kUs), Verdict::kBad);
+  EXPECT_NE(rounds(100, 20, 5 * kUs), Verdict::kBad);
+  comesAfter(1);
+  EXPECT_NE(rounds(100, 20, 20 * kUs), Verdict::kBad);
+}
+
+TEST_F(Unwaited, ChecksAreNotVeryRare) {
+  comesAfter(1);
+  EXPECT_LE(callsUntilCheck(1), 512);
+}
+
+TEST_F(Unwaited, RoundsAreJudgedAsEverOnceThereIsNone) {
+  use_.joins(500 * kUs, 1, kStream);
+  EXPECT_TRUE(use_.unwaited());
+  use_.noneUnwaited(500 * kUs);
+  EXPECT_FALSE(use_.unwaited());
+  EXPECT_NE(rounds(100, 10, 44 * kUs), Verdict::kBad) << "440 us";
+  EXPECT_EQ(rounds(100, 10, 60 * kUs), Verdict::kBad) << "600 us";
+}
+
 TEST_F(Concurrently, SlowRoundsEndIt) {
   use_.joins(25 * kUs, 0);
   EXPECT_EQ(use_.patience(), 70 * kUs);

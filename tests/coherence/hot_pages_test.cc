@@ -23,6 +23,7 @@
 #include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "tests/support/machine_fixture.h"
+#include "tests/support/other_thread.h"
 
 namespace gmac::testing {
 namespace {
@@ -177,6 +178,72 @@ TEST_P(HotPagesOf, KernelsOfAStreamAndTheCpuUseItAtOnce) {
       ASSERT_NO_FATAL_FAILURE(use({3 * kHot + i * 300000, 4 * kHot - 1 - i * 200000}));
     }
   });
+  expectAll();
+}
+
+// The program stores before each launch, in bytes that no kernel uses, and waits for none.
+TEST_P(HotPagesOf, TurnsThatNothingWaitsForMoveIt) {
+  std::uint64_t now = 1;
+  MachineSetup managed = setup();
+  managed.managed = true;
+  managed.clock = [&now] { return now; };
+  start(managed);
+  constexpr accel::NativeStream kStream{3};
+  fake().clearLog();
+  constexpr std::size_t kAt = 3 * kHot + 1000;
+  const std::uint64_t before = moved();
+  int turns = 0;
+  for (; turns < 1000 && moved() == before; ++turns) {
+    now += 30'000;
+    add(kAt + 1);
+    pool_[kAt + 1] = expected_[kAt + 1];
+    (void)machine_->launch(kStream,
+                           [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(pool_ + kAt)); });
+    add(kAt);
+  }
+  EXPECT_LE(turns, 140);
+  EXPECT_THAT(moves(), ElementsAre(pageMoved(3 * kHot, accel::Home::kMirror)));
+  expectAll();
+}
+
+// Two threads come for a page, and wait at once: both announce its round, which ends with the
+// first.
+TEST_P(HotPagesOf, ARoundThatTwoWaitsAnnounceCounts) {
+  MachineSetup managed = setup();
+  managed.managed = true;
+  start(managed);
+  constexpr accel::NativeStream kStream{3};
+  constexpr std::size_t kAt = 3 * kHot + 1000;
+  OtherThread other;
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 20 && moved() == before; ++i) {
+    pool_[kAt] = expected_[kAt];
+    other.does([&] { pool_[kAt + 2 * kBlock] = expected_[kAt + 2 * kBlock]; });
+    (void)machine_->launch(kStream,
+                           [this] { ++*fake().at(reinterpret_cast<std::uint8_t*>(pool_ + kAt)); });
+    add(kAt);
+    std::array<coherence::DeviceWait, 2> waits;
+    waits[0] = machine_->work().beforeDeviceWait(std::nullopt);
+    other.does([&] { waits[1] = machine_->work().beforeDeviceWait(std::nullopt); });
+    fake().runAll();
+    ASSERT_TRUE(machine_->work().afterDeviceWait(waits[0]).ok());
+    other.does([&] { EXPECT_TRUE(machine_->work().afterDeviceWait(waits[1]).ok()); });
+  }
+  EXPECT_EQ(moved(), before + 1);
+  expectAll();
+}
+
+// An access would wait for the call also where the page had one copy.
+TEST_P(HotPagesOf, TurnsOfACallsProgramMoveNone) {
+  const std::uint64_t before = moved();
+  constexpr std::size_t kAt = 3 * kHot + 1000;
+  for (int turn = 0; turn < 300; ++turn) {
+    add(kAt + 1);
+    pool_[kAt + 1] = expected_[kAt + 1];
+    machine_->call(bump_, {pool_ + kAt});
+    add(kAt);
+  }
+  EXPECT_EQ(moved(), before);
   expectAll();
 }
 

@@ -87,6 +87,87 @@ class Run : public ::testing::Test {
   int right_ = 0;
 };
 
+TEST_F(Run, OfManyTurnsIsARound) {
+  std::uint64_t calls = 1000;
+  for (std::uint64_t i = 0; i <= UnwaitedCalls::kTurns; ++i) {
+    EXPECT_FALSE(policy_.turnsAreDue());
+    EXPECT_EQ(policy_.turned(now_ += 30 * kUs, calls += 3), i + 1);
+  }
+  ASSERT_TRUE(policy_.turnsAreDue());
+  policy_.turnsGoOn();
+  ASSERT_TRUE(policy_.turnsAreDue()) << "the next call may begin when nothing is in flight";
+  const UnwaitedCalls::Turns turns = policy_.takeTurns(now_, calls);
+  EXPECT_EQ(turns.count, UnwaitedCalls::kTurns) << "from the first one on";
+  EXPECT_EQ(turns.took, turns.count * 30 * kUs);
+  EXPECT_EQ(turns.calls, turns.count * 3);
+  EXPECT_FALSE(policy_.turnsAreDue());
+  EXPECT_EQ(policy_.turned(now_, calls), 1U);
+}
+
+TEST_F(Run, WhereSomethingIsAlwaysInFlightTriesToEndARoundNowAndThen) {
+  std::uint64_t tries = 0;
+  for (std::uint64_t i = 0; i < 100 * UnwaitedCalls::kTurns; ++i) {
+    (void)policy_.turned(now_ += 30 * kUs, i);
+    if (policy_.turnsAreDue()) {
+      ++tries;
+      policy_.turnsGoOn();
+    }
+  }
+  EXPECT_GT(tries, UnwaitedCalls::kMostTries);
+  EXPECT_LE(tries, 100 * UnwaitedCalls::kMostTries);
+}
+
+TEST_F(Run, WhoseTurnsTheProgramWaitsForIsNone) {
+  for (std::uint64_t i = 0; i < 10 * UnwaitedCalls::kTurns; ++i) {
+    (void)policy_.turned(now_ += 30 * kUs, i);
+    EXPECT_FALSE(policy_.turnsAreDue());
+    if (i % UnwaitedCalls::kTurns == UnwaitedCalls::kTurns - 1) {
+      policy_.waited();
+    }
+  }
+  for (std::uint64_t i = 0; i < 2 * UnwaitedCalls::kTurns; ++i) {
+    (void)policy_.turned(now_ += 30 * kUs, i);
+  }
+  policy_.waited();
+  EXPECT_EQ(policy_.takeTurns(now_, 1000).count, 0U);
+}
+
+TEST_F(Run, WhoseTurnsTakeLongerTwiceEndsOneCopy) {
+  EXPECT_FALSE(policy_.judgeTurns(true));
+  EXPECT_FALSE(policy_.judgeTurns(false));
+  EXPECT_FALSE(policy_.judgeTurns(true));
+  EXPECT_TRUE(policy_.judgeTurns(true));
+  EXPECT_FALSE(policy_.judgeTurns(true)) << "each time anew";
+}
+
+// The CPU is ahead of kernels all the time: it would have waited for them anyhow.
+TEST_F(Run, IsPaidBackWhatItsLooksHaveNotCostIt) {
+  const auto looksIn = [](std::uint64_t between) {
+    UnwaitedCalls policy(kMove);
+    std::uint64_t now = 1;
+    std::uint64_t looks = 0;
+    for (int run = 0; run < 100; ++run) {
+      for (std::uint64_t i = 0; i < 200; ++i) {
+        if (policy.isDue()) {
+          ++looks;
+          (void)policy.patience(now);
+          now += 5000 * kUs;
+          (void)policy.looks(now, 0);
+        }
+        policy.called(now += kUs, 1);
+      }
+      now += between;
+      if (policy.owes()) {
+        policy.payBack(now);
+      }
+      policy.waited();
+    }
+    return looks;
+  };
+  EXPECT_GE(looksIn(kUs), 190U);
+  EXPECT_LE(looksIn(6000 * kUs), 20U) << "the program does something else before it waits";
+}
+
 TEST_F(Run, OfSlowCallsGivesTwoCopiesSoon) {
   calls(5000, 44 * kUs);
   EXPECT_EQ(moves_, 1);

@@ -14,14 +14,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <semaphore>
 #include <thread>
 #include <vector>
 
 #include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/unwaited_calls.h"
 #include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
 #include "tests/support/machine_fixture.h"
+#include "tests/support/other_thread.h"
 
 namespace gmac::testing {
 namespace {
@@ -1246,32 +1247,6 @@ TEST_P(BusyStreams, TheObjectsOfThreadsWithAStreamEachGetOneCopy) {
   machine_->verify();
 }
 
-// Another thread of the program, which does one thing after another.
-class OtherThread {
- public:
-  ~OtherThread() {
-    step_ = nullptr;
-    next_.release();
-    thread_.join();
-  }
-  void does(const std::function<void()>& step) {
-    step_ = step;
-    next_.release();
-    done_.acquire();
-  }
-
- private:
-  std::function<void()> step_;
-  std::binary_semaphore next_{0};
-  std::binary_semaphore done_{0};
-  std::thread thread_{[this] {
-    for (next_.acquire(); step_; next_.acquire()) {
-      step_();
-      done_.release();
-    }
-  }};
-};
-
 // Its kernels would reach the object over the bus, too.
 TEST_P(BusyStreams, LongWorkOnAnotherStreamIsEvidenceAgainstIt) {
   MachineSetup strict = managed();
@@ -1702,6 +1677,211 @@ TEST_P(Unwaited, SlowCallsGiveItTwoCopies) {
   expectPattern();
 }
 
+// A program stores before each launch, into bytes that no kernel uses, and waits for none.
+class Turns : public Unwaited {
+ protected:
+  static constexpr std::uint64_t kTurns = UnwaitedCalls::kTurns;
+
+  // With the limits of a program's.
+  void startWithLimits(bool managed = true) {
+    MachineSetup timed = managed ? ManagedProgram::managed() : setup();
+    timed.clock = [this] { return now_; };
+    timed.zeroCopy.limits = {};
+    start(timed);
+  }
+  void turns(std::uint64_t count, std::uint64_t each = 30 * kUs) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      now_ += each;
+      at_[1] = static_cast<std::byte>(++stored_);
+      ASSERT_NO_FATAL_FAILURE(kernel(at_));
+      ++value_;
+    }
+  }
+  // So many turns that the object has one copy; how many.
+  std::uint64_t turnsUntilMove(std::uint64_t each = 30 * kUs) {
+    const std::uint64_t before = moved();
+    std::uint64_t count = 0;
+    for (; count < 20 * kTurns && moved() == before; ++count) {
+      turns(1, each);
+    }
+    return count;
+  }
+  void expectBytes() {
+    ASSERT_NO_FATAL_FAILURE(wait());
+    EXPECT_EQ(byte(), value_);
+    EXPECT_EQ(at_[1], static_cast<std::byte>(stored_));
+    machine_->verify();
+  }
+
+  std::uint8_t stored_ = 0;
+  std::uint8_t seen_ = 0;
+  const std::uint64_t oneCopiesEnded_ = ended();  // of other tests
+};
+
+TEST_P(Turns, GiveItOneCopy) {
+  EXPECT_LE(turnsUntilMove(), 2 * kTurns + 10);
+  ASSERT_NO_FATAL_FAILURE(turns(2));
+  machine_->expectNothingHappens([&] {
+    ASSERT_NO_FATAL_FAILURE(turns(10));
+    EXPECT_GE(fake().pending(), 10u) << "no access has waited";
+  });
+  expectBytes();
+}
+
+TEST_P(Turns, OfLongKernelsLeaveItAlone) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  const std::uint64_t before = moved();
+  ASSERT_NO_FATAL_FAILURE(turns(10 * kTurns, 400 * kUs));
+  EXPECT_EQ(moved(), before);
+  expectBytes();
+}
+
+TEST_P(Turns, OfACallsProgramDoToo) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits(false));
+  const std::uint64_t before = moved();
+  ASSERT_NO_FATAL_FAILURE(turns(10 * kTurns));
+  EXPECT_EQ(moved(), before) << "accesses of what has one copy would wait as well";
+  expectBytes();
+}
+
+// A round of turns ends in the middle of what the program waits for then.
+TEST_P(Turns, AndWaitsTellOfItTogether) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  const std::uint64_t before = moved();
+  for (int run = 0; run < 3; ++run) {
+    ASSERT_NO_FATAL_FAILURE(turns(kTurns + 40));
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  EXPECT_EQ(moved(), before + 1);
+  const std::uint64_t faults = stats().writeFaults.value();
+  for (int run = 0; run < 10; ++run) {
+    ASSERT_NO_FATAL_FAILURE(turns(4 * kTurns, 50 * kUs));
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  EXPECT_LE(stats().writeFaults.value() - faults, 10 * 4U) << "but for checks";
+  EXPECT_EQ(moved() - ended(), before + 1 - oneCopiesEnded_) << "however long such rounds are";
+  expectBytes();
+}
+
+// A stream may wait for what the program stores next.
+TEST_P(Turns, AreNoRoundWhileSomethingWaitsForTheProgram) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  const std::uint64_t before = moved();
+  coherence::noteOpenWait();
+  ASSERT_NO_FATAL_FAILURE(turns(4 * kTurns));
+  coherence::internal::openWaits = false;  // (of a real process, never)
+  EXPECT_EQ(moved(), before);
+  expectBytes();
+}
+
+// Kernels only read what the CPU stores: nothing of it is fetched.
+TEST_P(Turns, OfStoresThatKernelsReadGiveItOneCopyToo) {
+  MachineSetup lists = ManagedProgram::managed();
+  lists.clock = [this] { return now_; };
+  lists.listingWorth = 0;
+  start(lists);
+  ASSERT_NO_FATAL_FAILURE(turns(2));
+  const std::uint64_t before = moved();
+  std::uint64_t count = 0;
+  for (; count < 20 * kTurns && moved() == before; ++count) {
+    now_ += 30 * kUs;
+    at_[1] = static_cast<std::byte>(++stored_);
+    machine_->launchListed(kStream, {{at_, false}}, [this] {
+      seen_ = *fake().at(reinterpret_cast<std::uint8_t*>(at_) + 1);
+    });
+  }
+  EXPECT_GE(count, 2 * kTurns);
+  EXPECT_LE(count, 3 * kTurns);
+  expectBytes();
+  EXPECT_EQ(seen_, stored_);
+}
+
+// Each launch is waited for: such rounds are none, and cost nothing.
+TEST_P(Turns, StoresThatAWaitFollowsAreNone) {
+  MachineSetup lists = ManagedProgram::managed();
+  lists.clock = [this] { return now_; };
+  lists.listingWorth = 0;
+  start(lists);
+  ASSERT_NO_FATAL_FAILURE(turns(2));
+  ASSERT_NO_FATAL_FAILURE(wait());
+  const std::uint64_t before = moved();
+  for (std::uint64_t i = 0; i < 4 * kTurns; ++i) {
+    now_ += 30 * kUs;
+    at_[1] = static_cast<std::byte>(++stored_);
+    machine_->launchListed(kStream, {{at_, false}}, [] {});
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  EXPECT_EQ(moved(), before);
+  expectBytes();
+}
+
+// The program waits again, for many calls each time. A call takes less than before, but a round of
+// these takes longer than one call did.
+TEST_P(Turns, RoundsOfManyQuickCallsLeaveItOpen) {
+  for (const int calls : {14, 60}) {  // (fewer take no lock)
+    ASSERT_NO_FATAL_FAILURE(startWithLimits());
+    turnsUntilMove();
+    const std::uint64_t faults = stats().writeFaults.value();
+    for (int run = 0; run < 40; ++run) {
+      ASSERT_NO_FATAL_FAILURE(turns(static_cast<std::uint64_t>(calls), 9 * kUs));
+      ASSERT_NO_FATAL_FAILURE(wait());
+    }
+    EXPECT_LE(stats().writeFaults.value() - faults, static_cast<std::uint64_t>(40 * calls / 64 + 2))
+        << "but for checks";
+    expectBytes();
+  }
+}
+
+// Kernels read all that has one copy, and the CPU's accesses to the rest wait for them.
+TEST_P(Turns, ThatTakeLongerByOneCopyEndIt) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  const std::array<std::byte*, 3> objects{at_, machine_->allocate(kBytes),
+                                          machine_->allocate(kBytes)};
+  const std::uint64_t before = moved() - ended();
+  const std::uint64_t movedBefore = moved();
+  int slow = 0;
+  int most = 0;
+  constexpr int kCount = 60 * static_cast<int>(kTurns);
+  for (int i = 0; i < kCount; ++i) {
+    const int oneCopies = static_cast<int>(moved() - ended() - before);
+    most = std::max(most, oneCopies);
+    slow += oneCopies > 0 ? 1 : 0;
+    now_ += oneCopies > 0 ? 70 * kUs : 30 * kUs;
+    ++stored_;
+    for (std::byte* const object : objects) {
+      object[1] = static_cast<std::byte>(stored_);
+    }
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ++value_;
+  }
+  EXPECT_GE(moved(), movedBefore + 2) << "they are tried";
+  EXPECT_EQ(most, 2) << "not all at once";
+  EXPECT_LE(slow, kCount / 4);
+  expectBytes();
+}
+
+// The CPU comes no more, and kernels are slow by one copy; the program waits for each. A round is
+// no longer than a round of turns was, but its call is.
+TEST_P(Turns, RoundsOfSlowCallsEndIt) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  turnsUntilMove();
+  // (So often that checks are rare.)
+  for (int run = 0; run < 40; ++run) {
+    ASSERT_NO_FATAL_FAILURE(turns(60, 5 * kUs));
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  const std::uint64_t before = ended();
+  int rounds = 0;
+  for (; rounds < 100 && ended() == before; ++rounds) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ++value_;
+    now_ += 44 * kUs;
+    ASSERT_NO_FATAL_FAILURE(wait());
+  }
+  EXPECT_LE(rounds, 66) << "a trial, and as many waits without a round";
+  expectBytes();
+}
+
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManagedProgram, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, BusyStreams, ::testing::Bool(),
@@ -1711,6 +1891,8 @@ INSTANTIATE_TEST_SUITE_P(Mirrors, ManyObjects, ::testing::Bool(),
 INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedCalls, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, Unwaited, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+INSTANTIATE_TEST_SUITE_P(Mirrors, Turns, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, AwaitedAccesses, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });

@@ -115,13 +115,17 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
       setDue(object);
     }
   }
+  constexpr std::uint32_t kNowAndThen = 64;
+  if (concurrent_.unwaited() && ++unwaitedWaits_ % kNowAndThen == 0) {
+    noteUnwaited();
+  }
   noteAny();
 }
 
 std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wait,
                                                  std::uint64_t now, bool contended,
                                                  std::size_t beside) {
-  kernels_ = {.contended = contended, .turns = std::max(turns_, 1U)};
+  kernels_ = {.contended = contended, .turns = std::max(turns_, 1U), .calls = takeCalls()};
   streams_ = 0;
   if (!wait.begun) {
     return std::nullopt;
@@ -153,8 +157,8 @@ void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Ro
     return;
   }
   if (round.took && !round.disturbed && !blocks_.concurrentObjects().empty() &&
-      concurrent_.took(round.ended, *round.took, queueOf(ledger_, wait), round.contended) ==
-          ConcurrentUse::Verdict::kBad) {
+      concurrent_.took(round.ended, *round.took, queueOf(ledger_, wait), round.contended,
+                       kernels_.calls) == ConcurrentUse::Verdict::kBad) {
     if (round.contended && wait.stream) {
       leaveSlow(ledger_.queueOf(*wait.stream));
     } else {
@@ -206,8 +210,8 @@ void ZeroCopy::beginConcurrent(Lock& lock) {
 }
 
 bool ZeroCopy::restsUnlocked() const {
-  return unordered_ && !blocks_.concurrentObjects().empty() && blocks_.watchedObjects().empty() &&
-         moves_.empty() && !concurrent_.inRound();
+  return unordered_ && !concurrent_.unwaited() && !blocks_.concurrentObjects().empty() &&
+         blocks_.watchedObjects().empty() && moves_.empty() && !concurrent_.inRound();
 }
 
 bool ZeroCopy::launchedOn(accel::NativeStream stream) const {
@@ -220,12 +224,15 @@ void ZeroCopy::round(Object& object) {
   }
 }
 
-void ZeroCopy::rounds(Object& object, WaitingThreads& waiting) {
+void ZeroCopy::rounds(Object& object, WaitingThreads& waiting, bool ofTurns) {
   const std::uint64_t thread = threadNumber();
   if (!isLarge(object)) {
-    if (!hasRound(object) || object.zeroCopy.inRound() ||
+    if (object.isZeroCopy() || object.zeroCopy.inRound() ||
         !waiting.concerns(thread, object.comers)) {
       return;
+    }
+    if (ofTurns) {
+      object.zeroCopy.countsStored();
     }
     // (Where it comes once in a round, now here, now there, one copy gains little. And where calls
     // close what has one copy, nobody would know whether such rounds are slow.)
@@ -237,10 +244,15 @@ void ZeroCopy::rounds(Object& object, WaitingThreads& waiting) {
     return;
   }
   object.pageRounds->forEachTaken([&](PageRounds::Page& page) {
-    if (!waiting.concerns(thread, page.comers)) {
+    // (Another thread's wait may have announced it.)
+    if (page.policy.inRound() || !waiting.concerns(thread, page.comers)) {
       return;
     }
-    if (object.pageRounds->counts(page) && mayPageMove(object, pages_.at(object, page.number))) {
+    if (ofTurns) {
+      page.policy.countsStored();
+    }
+    if (page.policy.turns() > 0 && object.pageRounds->counts(page) &&
+        mayPageMove(object, pages_.at(object, page.number))) {
       page.policy.movedBack(object.pageRounds->returnsOf(page.number));
       turns_ += page.policy.round();
     } else {
@@ -421,11 +433,10 @@ bool ZeroCopy::keepWhole() {
   return joined;
 }
 
-void ZeroCopy::moveDue() {
+void ZeroCopy::moveDue(bool paused) {
   // A move takes about a millisecond: the others come at the next waits.
   constexpr int kMostAtOnce = 16;
   const os::SignalsBlocked blocked;
-  bool paused = false;
   for (int i = 0; i < kMostAtOnce; ++i) {
     Known next{};
     {
@@ -479,120 +490,6 @@ bool ZeroCopy::isFree(const Known& known) {
   const BlockRange blocks =
       isLarge(*object) ? object->covering(known.address, options_.pageBytes) : object->all();
   return !object->held(blocks) && !object->inTransit(blocks) && object->allocation().lent.empty();
-}
-
-void ZeroCopy::look() {
-  using Verdict = UnwaitedCalls::Verdict;
-  // (What is recorded does not run, and what waits for the program's next store does not end.)
-  const auto cannot = [] {
-    return coherence::recorded() || coherence::captureUnderWay() || coherence::openWaits();
-  };
-  const os::SignalsBlocked blocked;
-  {
-    Lock lock(mutex_);
-    if (!unwaited_.isDue() || looks_) {
-      return;
-    }
-    if (launches_.paused() || cannot()) {
-      unwaited_.cannot();
-      return;
-    }
-    launches_.countUnwaited(0);
-    if (!unwaited_.isDue()) {
-      return;  // the program has waited since
-    }
-    looks_ = true;
-    const bool paused = launches_.pause(lock, unwaited_.patience(ledger_.times().now()));
-    looks_ = false;
-    if (!paused) {
-      unwaited_.gaveUp(ledger_.times().now());
-      return;
-    }
-    // (Nobody else looks until launches go on.)
-    if (unwaited_.takeUnjudged(false)) {
-      movedInVain();
-    }
-    const std::size_t things = cannot() ? 0 : noteWithOneCopy();
-    const Verdict verdict = unwaited_.looks(ledger_.times().now(), things);
-    if (verdict == Verdict::kInVain || unwaited_.takeUnjudged(false)) {
-      movedInVain();
-    }
-    movesTried_ = verdict == Verdict::kMove;
-    if (!unwaited_.tries()) {
-      tried_.clear();
-    }
-  }
-  // (Nobody else changes it while launches are held up.)
-  if (movesTried_) {
-    moveTried();
-  }
-  Lock lock(mutex_);
-  if (unordered_) {
-    beginConcurrent(lock);
-  }
-  noteAny();
-  launches_.resume(lock);
-}
-
-// While launches are held up. What cannot move now is not judged.
-void ZeroCopy::moveTried() {
-  for (const Tried& tried : tried_) {
-    if (isFreeNow(tried.known)) {
-      move(tried.known);
-    }
-  }
-  const Lock lock(mutex_);
-  std::erase_if(tried_, [this](const Tried& tried) {
-    const Object* const object = find(tried.known);
-    return object != nullptr && object->isZeroCopy();
-  });
-  movesTried_ = false;
-  unwaited_.moved(ledger_.times().now(), !tried_.empty());
-}
-
-bool ZeroCopy::isFreeNow(const Known& known) {
-  const Lock lock(mutex_);
-  return isFree(known);
-}
-
-// Where a look has moved nothing that it has still to judge: what it may move. How many that are.
-std::size_t ZeroCopy::noteWithOneCopy() {
-  if (unwaited_.tries()) {
-    return 0;
-  }
-  tried_.clear();
-  const auto add = [&](const Object& object) {
-    const Known known{object.address(), object.number};
-    if (!object.closing && isFree(known)) {
-      const bool page = object.whole != nullptr;
-      tried_.push_back(
-          {known, page ? object.whole->pageRounds->ownReturnsOf(pages_.numberOf(object)) : 0});
-    }
-  };
-  // (Launches are held up here: nothing may be thrown.)
-  try {
-    std::ranges::for_each(blocks_.concurrentObjects(), add);
-    std::ranges::for_each(blocks_.watchedObjects(), add);
-  } catch (const std::bad_alloc&) {
-    tried_.clear();
-  }
-  return tried_.size();
-}
-
-// What look() has moved.
-void ZeroCopy::movedInVain() {
-  for (const Tried& tried : tried_) {
-    Object* const object = index_.findAllocation(tried.known.address);
-    if (object != nullptr && isLarge(*object)) {
-      const auto offset = static_cast<std::size_t>(tried.known.address - object->address());
-      const std::size_t page = offset / options_.pageBytes;
-      if (object->pageRounds->ownReturnsOf(page) > tried.returns) {
-        object->pageRounds->cameBackInVain(page);
-      }
-    } else if (object != nullptr && object->number == tried.known.number) {
-      object->zeroCopy.movedBackInVain(options_.limits);
-    }
-  }
 }
 
 bool ZeroCopy::pause(Lock& lock) {
@@ -767,11 +664,13 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
       shown(object.address()), object.bytes(),
       toCpu ? "has one copy now, in the CPU's memory" : "has a copy on the accelerator again");
   concurrent_.forgetRounds();
+  (void)takeCalls();
   if (object.whole != nullptr && !toCpu) {
     if (object.concurrent) {
       blocks_.endConcurrent(object);
     }
     pages_.joins(object);
+    noteUnwaited();
     noteAny();
     return;
   }
@@ -786,6 +685,7 @@ void ZeroCopy::moved(Object& object, accel::Home home) {
     object.zeroCopy.trust();
   }
   blocks_.zeroCopyChanged(object);
+  noteUnwaited();
   noteAny();
 }
 

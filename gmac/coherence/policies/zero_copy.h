@@ -66,6 +66,9 @@ class ZeroCopy {
   // The program begins to wait. Under the lock.
   void waitBegins() {
     turns_ = 0;
+    if (unwaited_.owes()) [[unlikely]] {
+      unwaited_.payBack(ledger_.times().now());
+    }
     unwaited_.waited();
     if (!movesTried_ && unwaited_.takeUnjudged(true)) [[unlikely]] {
       movedInVain();
@@ -81,8 +84,8 @@ class ZeroCopy {
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
   // The same where a launch has taken what the CPU came for, if that concerns the wait: of a large
-  // object for its pages.
-  void rounds(Object& object, WaitingThreads& waiting);
+  // object for its pages. `ofTurns`: it is none of the program's.
+  void rounds(Object& object, WaitingThreads& waiting, bool ofTurns = false);
   // What the program has waited for with success took from its first launch on: so long, by the
   // clock's `now`. `contended`: other threads wait, too; `beside`: so many of them have waited
   // since this one waited before. Under the lock.
@@ -122,7 +125,7 @@ class ZeroCopy {
   // kMostPauseToRecord. False: one cannot move back. Not under the lock.
   bool keepWhole();
   // Whether look() has something to do; needs no lock.
-  bool lookIsDue() const { return unwaited_.isDue(); }
+  bool lookIsDue() const { return unwaited_.isDue() || unwaited_.turnsAreDue(); }
   // The program has submitted much work for which it does not wait, and is about to submit more:
   // waits for its end, and tells whether what has one copy makes that slow (unwaited_calls.h). Not
   // under the lock.
@@ -157,6 +160,13 @@ class ZeroCopy {
     Known known;
     std::uint32_t returns;
   };
+  void endTurns();
+  bool judgeTurns(std::uint64_t each);
+  void noteUnwaited();
+  void keepFewMovesToCpu(std::size_t most);
+  // Calls since the newest round's end, at least one.
+  std::uint64_t takeCalls();
+  void lookAtCalls();
   void noteAny();
   bool mayMove(const Object& object) const;
   // Whether it moves page by page, and a page may.
@@ -171,7 +181,8 @@ class ZeroCopy {
   void setDue(const Object& object) { setDue({object.address(), object.number}); }
   void setDue(const Known& known);
   Object* find(const Known& known);
-  [[gnu::cold, gnu::noinline]] void moveDue();
+  // `paused`: launches are held up, and go on afterwards.
+  [[gnu::cold, gnu::noinline]] void moveDue(bool paused = false);
   // Of what is to move, the first one that nobody holds, or the end.
   std::vector<Known>::iterator firstFree();
   bool isFree(const Known& known);
@@ -211,9 +222,11 @@ class ZeroCopy {
   const bool unordered_;
   const ZeroCopyOptions options_;
   HotPages pages_;
-  bool pageMoves_ = false;   // its memory
-  bool looks_ = false;       // a thread, and has not held up launches yet
-  bool movesTried_ = false;  // it moves what is in tried_
+  bool pageMoves_ = false;           // its memory
+  bool looks_ = false;               // a thread, and has not held up launches yet
+  bool movesTried_ = false;          // it moves what is in tried_
+  std::uint64_t callsBefore_ = 0;    // of the process, by the newest round's end
+  std::uint32_t unwaitedWaits_ = 0;  // while something has one copy as accesses waited
   std::vector<Known> moves_;
   std::vector<Tried> tried_;     // what look() moves, or has moved and has still to judge
   std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait
