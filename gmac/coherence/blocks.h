@@ -158,8 +158,8 @@ class Blocks {
   // with a round of one of their pages under way.
   ReadBackList& readBacks() { return readBacks_; }
   RoundsList& rounds() { return rounds_; }
-  // How often work has taken what the CPU came for, or has stored to. Whether it is counted for
-  // which bytes the CPU has stored to. Under the lock.
+  // How often work has taken what the CPU came for, or had stored to; and whether the policies of
+  // what the CPU stores to are to be told. Under the lock.
   std::uint64_t turns() const { return turns_; }
   void countStored(bool counts) { countsStored_ = counts; }
   // Objects whose blocks should be split, or joined again.

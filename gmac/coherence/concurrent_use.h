@@ -81,12 +81,10 @@ class ConcurrentUse {
   bool submits(Nanoseconds now, Queue queue, std::size_t count, std::size_t calls = 1) {
     begins(now, queue);
     calls_ += calls;
-    sinceCheck_ += calls;
     if (calls_ * count < interval_ || (calls_ < between_ && cpuComes_)) {
       return false;
     }
     calls_ = 0;
-    sinceCheck_ = 0;
     return true;
   }
   // A copy of the program's names such an object, as do programs whose CPU no longer looks itself:
@@ -267,7 +265,7 @@ class ConcurrentUse {
     between_ = came && cpuComes_ ? std::min(2 * between_, kMostBetween) : kLeastBetween;
     cpuComes_ = came;
     if (came && unwaited()) {
-      everyNow_ = (3 * everyNow_ + 2 * sinceCheck_ + 1) / 4;  // (it may come at any of them)
+      everyNow_ = (3 * everyNow_ + 2 * calls_ + 1) / 4;  // (it may come at any of them)
     }
     if (!came) {
       interval_ = kLeastInterval;
@@ -392,7 +390,6 @@ class ConcurrentUse {
   std::uint64_t every_ = 0;
   std::uint64_t everyNow_ = 0;
   std::size_t calls_ = 0;  // since the last check
-  std::uint64_t sinceCheck_ = 0;
   std::size_t interval_ = kLeastInterval;
   std::size_t between_ = kLeastBetween;
   std::size_t came_ = 0;   // checks in a row since the interval changed

@@ -115,8 +115,8 @@ void ZeroCopy::waits(WaitingThreads& waiting) {
       setDue(object);
     }
   }
-  constexpr std::uint32_t kNowAndThen = 64;
-  if (concurrent_.unwaited() && ++unwaitedWaits_ % kNowAndThen == 0) {
+  constexpr std::uint64_t kNowAndThen = 64;
+  if (concurrent_.unwaited() && waiting.now(kNowAndThen)) {
     noteUnwaited();
   }
   noteAny();

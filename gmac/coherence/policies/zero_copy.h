@@ -84,7 +84,7 @@ class ZeroCopy {
   // The program waits, and the CPU is about to come for the same bytes again. Under the lock.
   void round(Object& object);
   // The same where a launch has taken what the CPU came for, if that concerns the wait: of a large
-  // object for its pages. `ofTurns`: it is none of the program's.
+  // object for its pages. `ofTurns`: accesses have waited, not the program.
   void rounds(Object& object, WaitingThreads& waiting, bool ofTurns = false);
   // What the program has waited for with success took from its first launch on: so long, by the
   // clock's `now`. `contended`: other threads wait, too; `beside`: so many of them have waited
@@ -160,13 +160,14 @@ class ZeroCopy {
     Known known;
     std::uint32_t returns;
   };
+  // What look() does: a round ends, or calls are judged (zero_copy_looks.cc).
   void endTurns();
   bool judgeTurns(std::uint64_t each);
   void noteUnwaited();
   void keepFewMovesToCpu(std::size_t most);
+  void lookAtCalls();
   // Calls since the newest round's end, at least one.
   std::uint64_t takeCalls();
-  void lookAtCalls();
   void noteAny();
   bool mayMove(const Object& object) const;
   // Whether it moves page by page, and a page may.
@@ -222,11 +223,10 @@ class ZeroCopy {
   const bool unordered_;
   const ZeroCopyOptions options_;
   HotPages pages_;
-  bool pageMoves_ = false;           // its memory
-  bool looks_ = false;               // a thread, and has not held up launches yet
-  bool movesTried_ = false;          // it moves what is in tried_
-  std::uint64_t callsBefore_ = 0;    // of the process, by the newest round's end
-  std::uint32_t unwaitedWaits_ = 0;  // while something has one copy as accesses waited
+  bool pageMoves_ = false;         // its memory
+  bool looks_ = false;             // a thread, and has not held up launches yet
+  bool movesTried_ = false;        // it moves what is in tried_
+  std::uint64_t callsBefore_ = 0;  // of the process, by the newest round's end
   std::vector<Known> moves_;
   std::vector<Tried> tried_;     // what look() moves, or has moved and has still to judge
   std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait

@@ -2,13 +2,13 @@
 //
 // What the library learns in the place of waits, where the program does not wait for its calls
 // (unwaited_calls.h).
+
 #include <algorithm>
 #include <cstdint>
 #include <new>
 #include <optional>
 #include <utility>
 
-#include "gmac/base/log.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/policies/zero_copy.h"
