@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gmac/coherence/freed_memory.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "gmac/base/fill_in_pieces.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
 
@@ -36,7 +36,7 @@ bool FreedMemory::mayStayOpen(const Object& object) const {
 // For an object with blocks of that size, or for one of one block.
 Status FreedMemory::clearOpen(Object& kept, std::size_t blockBytes) {
   const auto clear = [&](ByteRange bytes) {
-    std::fill_n(kept.address() + bytes.begin, bytes.length(), std::byte{0});
+    fillInPieces(kept.address() + bytes.begin, 0, bytes.length());
   };
   if (kept.isZeroCopy()) {
     if (!kept.keptOpen || !kept.allDirty()) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "gmac/base/fill_in_pieces.h"
 #include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
@@ -188,7 +189,7 @@ Status Blocks::fetchAs(Lock& lock, Object& object, BlockRange range, State next,
     for (const ByteRange bytes : missing) {
       if (zero && canClear(object, bytes)) {
         object.forEachStale(bytes, [&](ByteRange part) {
-          std::fill_n(object.mirror->runtimeView(part.begin), part.length(), std::byte{0});
+          fillInPieces(object.mirror->runtimeView(part.begin), 0, part.length());
         });
       } else if (!bytes.empty()) {
         GMAC_TRY(copyOut(free, object, bytes, after));

@@ -190,6 +190,18 @@ template <bool kReturnsEnd>
   return to;
 }
 
+// ---- The library's own calls ----
+
+void* ownMove(const std::atomic<Move*>& function, void* to, const void* from, std::size_t bytes) {
+  Move* const real = function.load(std::memory_order_relaxed);
+  return GMAC_UNLIKELY(real == nullptr) ? earlyMemmove(to, from, bytes) : real(to, from, bytes);
+}
+
+void* ownSet(void* to, int value, std::size_t bytes) {
+  Set* const real = realMemset.load(std::memory_order_relaxed);
+  return GMAC_UNLIKELY(real == nullptr) ? earlyMemset(to, value, bytes) : real(to, value, bytes);
+}
+
 // ---- All calls ----
 
 template <bool kReturnsEnd>
@@ -256,6 +268,20 @@ GMAC_LIBC void* memmove(void* to, const void* from, std::size_t bytes) noexcept 
 
 GMAC_LIBC void* mempcpy(void* to, const void* from, std::size_t bytes) noexcept {
   return gmac::interpose::copy<true>(realMempcpy, to, from, bytes);
+}
+
+// What the library itself calls (the linker's --wrap, see gmac/BUILD) goes to libc at once, on
+// shared memory too: it may hold the lock of all objects.
+void* __wrap_memcpy(void* to, const void* from, std::size_t bytes) noexcept {
+  return gmac::interpose::ownMove(realMemcpy, to, from, bytes);
+}
+
+void* __wrap_memmove(void* to, const void* from, std::size_t bytes) noexcept {
+  return gmac::interpose::ownMove(realMemmove, to, from, bytes);
+}
+
+void* __wrap_memset(void* to, int value, std::size_t bytes) noexcept {
+  return gmac::interpose::ownSet(to, value, bytes);
 }
 
 GMAC_LIBC void* __mempcpy(void* to, const void* from, std::size_t bytes) noexcept {

@@ -13,9 +13,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstddef>
-#include <cstring>
 
 #include "gmac/base/cancellation.h"
+#include "gmac/base/fill_in_pieces.h"
 #include "interpose/base/private_copy.h"
 #include "interpose/base/real.h"
 #include "interpose/base/served_call.h"
@@ -100,7 +100,7 @@ int advisePart(std::byte* part, std::size_t bytes, Effect effect) {
   using coherence::HoldFor;
   switch (effect) {
     case Effect::kZero:
-      std::memset(part, 0, bytes);
+      coherence::memory().fill(part, 0, bytes, &fillInPieces);
       break;
     case Effect::kFetch:
       (void)coherence::memory().startFetch(part, bytes);  // an access will meet the error again

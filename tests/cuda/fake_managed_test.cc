@@ -168,6 +168,30 @@ TEST_F(ManagedPrograms, ManagedMemoryIsASharedObject) {
   EXPECT_EQ(adsmSafe(data_), data_);
 }
 
+// Slabs of memory that others had before are cleared at once, with the CPU or by the device.
+TEST_F(ManagedPrograms, ManySmallObjectsComeAndGo) {
+  constexpr std::size_t kSmall = 20'000;  // (two of them are more than the C library is left)
+  std::uint32_t values = 0;
+  for (int round = 0; round < 6; ++round) {
+    std::vector<std::uint32_t*> objects(200);
+    for (std::uint32_t*& object : objects) {
+      object = allocate(kSmall - static_cast<std::size_t>(round % 3) * 8'000);
+      ASSERT_NE(object, nullptr);
+      *object = ++values;
+      std::uint64_t count = 1;
+      void* args[] = {&object, &count};
+      ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+                CUDA_SUCCESS);
+    }
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    std::uint32_t expected = values - static_cast<std::uint32_t>(objects.size());
+    for (const std::uint32_t* object : objects) {
+      ASSERT_EQ(*object, ++expected + 1);
+      ASSERT_EQ(DRIVER(cuMemFree)(number(object)), CUDA_SUCCESS);
+    }
+  }
+}
+
 TEST_F(ManagedPrograms, AllocationFailsAsProgramsExpect) {
   CUdeviceptr address = 1234;
   const auto allocateManaged = DRIVER(cuMemAllocManaged);

@@ -18,8 +18,8 @@
 #include "gmac/coherence/policies/bulk_memory.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "gmac/base/fill_in_pieces.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/coherence/policies/coarsening.h"
@@ -36,16 +36,6 @@ constexpr std::size_t kReadRunBytes = std::size_t{8} << 20;
 // An overlapping copy on the accelerator goes in steps as long as the ranges are apart. Shorter
 // steps than these are left to the CPU.
 constexpr std::size_t kLeastStepBytes = std::size_t{64} << 10;
-
-// As memset(), of which the library's own stand-in takes long calls to shared memory over.
-void* setInPieces(void* to, int value, std::size_t bytes) {
-  constexpr std::size_t kPiece = std::size_t{16} << 10;
-  auto* const begin = static_cast<std::byte*>(to);
-  for (std::size_t at = 0; at < bytes; at += kPiece) {
-    std::memset(begin + at, value, std::min(kPiece, bytes - at));
-  }
-  return to;
-}
 
 bool intersect(const std::byte* a, std::size_t aBytes, const std::byte* b, std::size_t bBytes) {
   return a < b + bBytes && b < a + aBytes;
@@ -136,7 +126,7 @@ void BulkMemory::clearUnused(std::byte* at, std::size_t bytes) noexcept {
     }
     if (!cleared.ok() || *cleared != Step::kDone) {
       const Free free(lock);
-      fill(at, 0, part.length(), &setInPieces);
+      fill(at, 0, part.length(), &fillInPieces);
     }
     at += part.length();
     bytes -= part.length();
@@ -148,7 +138,7 @@ void BulkMemory::clearUnused(std::byte* at, std::size_t bytes) noexcept {
 Result<Step> BulkMemory::clearPart(Lock& lock, Object& object, ByteRange bytes) {
   const BlockIndex index{bytes.begin / object.blockBytes};
   if (object.usable(bytes, Intent::kWrite)) {
-    std::memset(object.address() + bytes.begin, 0, bytes.length());
+    fillInPieces(object.address() + bytes.begin, 0, bytes.length());
     return Step::kDone;
   }
   const Block& block = object[index];
