@@ -47,7 +47,7 @@ bool RepeatedLaunches::usedByNone(accel::NativeStream stream) const {
 void RepeatedLaunches::allow(const Lock& lock, bool skipsWaits) {
   const accel::Devices* const devices = accelerator_.devices();
   if (due() || lock.turns().claimed() || loans_.any(coherence::Lent::kOnDevice) ||
-      promptWaits_.on() || ledger_.submissionUnderWay() ||
+      promptWaits_.on() || unwaited_.onTrial() || ledger_.submissionUnderWay() ||
       (lock.turns().any() && lock.turns().crowded(ledger_.times().now()))) {
     return;
   }

@@ -28,6 +28,12 @@
 // kMostWorse of them in a row, calls take longer than before something got one copy so, that has
 // two copies again.
 //
+// What gets one copy so is on trial first: each of the next kTrial calls, or of those of two turns,
+// waits for the end of what is in flight, for which accesses have waited until then. As soon as
+// these together have taken longer than all of them took before, and an eighth, it has two copies
+// again. (Kernels may reach one copy a hundred times more slowly, and many might be in flight
+// before one has ended.)
+//
 // The bound: looks and moves in vain take one in kPrice of the runs' time and kFirstSaved, but for
 // the way back. A run whose kernels one copy makes slow pays for that in 2 * kFirst calls, or in as
 // much time as its moves take; and where runs before have spent what was saved, in kPrice times as
@@ -53,6 +59,9 @@ class UnwaitedCalls {
   static constexpr std::uint64_t kFewest = 16;
   static constexpr std::uint64_t kTurns = 64;
   static constexpr std::uint32_t kMostTries = 32;
+  static constexpr std::uint64_t kTrial = 16;
+  static constexpr std::uint64_t kMostTrial = 128;
+  static constexpr Nanoseconds kTrialPatience = 200'000'000;
   static constexpr std::uint32_t kMostWorse = 2;
   static constexpr Nanoseconds kShort = 6'000;
   static constexpr std::uint64_t kLess = 7;  // eighths
@@ -117,6 +126,40 @@ class UnwaitedCalls {
   bool judgeTurns(bool longer) {
     worse_ = longer ? worse_ + 1 : 0;
     return worse_ == kMostWorse && std::exchange(worse_, 0) != 0;
+  }
+
+  // Something has got one copy as turns have told; `each`: what a call took before, `every`: how
+  // many there are for a turn.
+  void trialBegins(Nanoseconds now, Nanoseconds each, std::uint64_t every) {
+    noteWaits();
+    trialCalls_ = std::clamp(2 * every, kTrial, kMostTrial);
+    trialMayTake_ = trialCalls_ * (each + each / 8);
+    trialTook_ = 0;
+    trialSince_ = now;
+    onTrial_.store(true, std::memory_order_relaxed);
+  }
+  // Whether the next call waits for what is in flight. Without the lock.
+  bool onTrial() const { return onTrial_.load(std::memory_order_relaxed); }
+  // It cannot: the next one may. Or what is in flight has not ended in kTrialPatience.
+  void trialGoesOn() {
+    if (--trialCalls_ == 0) {
+      trialEnds();
+    }
+  }
+  void trialEnds() { onTrial_.store(false, std::memory_order_relaxed); }
+  // That has ended. What that tells of what is on trial: nothing yet; it gets two copies again; or
+  // it is right. (What has happened around a wait of the program does not count.)
+  Verdict tried(Nanoseconds now) {
+    noteWaits();
+    trialTook_ += trialSince_ == 0 ? 0 : now - std::min(now, trialSince_);
+    trialSince_ = now;
+    const bool bad = trialTook_ > trialMayTake_;
+    trialGoesOn();
+    if (bad) {
+      trialEnds();
+      return Verdict::kMove;
+    }
+    return onTrial() ? Verdict::kNothing : Verdict::kRight;
   }
 
   // Whether it counts calls where nothing has one copy, either.
@@ -235,6 +278,7 @@ class UnwaitedCalls {
     endTurns();
     worse_ = 0;
     owed_ = 0;
+    trialSince_ = 0;
   }
   void endTurns() {
     turns_ = tries_ = 0;
@@ -245,6 +289,7 @@ class UnwaitedCalls {
   std::atomic<std::uint64_t> waits_{0};
   std::atomic<bool> due_{false};
   std::atomic<bool> turnsAreDue_{false};
+  std::atomic<bool> onTrial_{false};
   std::uint64_t waitsThen_ = 0;
   bool runs_ = false;            // there is a run
   bool drained_ = false;         // it has been looked at
@@ -263,7 +308,11 @@ class UnwaitedCalls {
   std::uint64_t callsThen_ = 0;       // and with it
   std::uint32_t tries_ = 0;           // to end a round
   std::uint32_t worse_ = 0;           // rounds in a row
-  Nanoseconds owed_ = 0;              // of what the newest look was paid with
+  std::uint64_t trialCalls_ = 0;      // so many more
+  Nanoseconds trialMayTake_ = 0;      // all of them together
+  Nanoseconds trialTook_ = 0;         // so far
+  Nanoseconds trialSince_ = 0;  // the newest of them was over; 0: the program has waited since
+  Nanoseconds owed_ = 0;        // of what the newest look was paid with
   Nanoseconds lookEnded_ = 0;
 };
 

@@ -1860,6 +1860,88 @@ TEST_P(Turns, ThatTakeLongerByOneCopyEndIt) {
   expectBytes();
 }
 
+// Kernels reach one copy far more slowly, and nothing waits for them: without a trial all launches
+// after the move would be in flight before the first one has ended.
+TEST_P(Turns, CallsThatAreFarSlowerEndTheTrial) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  constexpr int kCount = 20 * static_cast<int>(kTurns);
+  const std::uint64_t before = moved();
+  int slow = 0;
+  const auto storeAndLaunch = [this] {
+    at_[1] = static_cast<std::byte>(++stored_);
+    timedKernel();
+  };
+  onDevice(
+      [&] {
+        slow += hasOneCopy() ? 1 : 0;
+        return hasOneCopy() ? 24'000 * kUs : 30 * kUs;
+      },
+      kCount, storeAndLaunch);
+  const auto tries = static_cast<int>(moved() - before);
+  EXPECT_GE(tries, 1);
+  EXPECT_LE(tries, 4) << "each takes twice the evidence";
+  EXPECT_GE(slow, tries);
+  EXPECT_LE(slow, 2 * tries);
+  EXPECT_FALSE(hasOneCopy());
+  expectBytes();
+}
+
+// Of eight calls for each store one is slower.
+TEST_P(Turns, TheTrialIsOfAllCallsOfATurn) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  constexpr int kCalls = 40 * static_cast<int>(kTurns);
+  const std::uint64_t before = moved();
+  int call = 0;
+  int slow = 0;
+  const auto launch = [&] {
+    if (call++ % 8 == 0) {
+      at_[1] = static_cast<std::byte>(++stored_);
+    }
+    timedKernel();
+  };
+  int run = 0;
+  onDevice(
+      [&] {
+        const bool slower = run++ % 8 == 5 && hasOneCopy();
+        slow += slower ? 1 : 0;
+        return slower ? 24'000 * kUs : 10 * kUs;
+      },
+      kCalls, launch);
+  EXPECT_GE(moved(), before + 1);
+  EXPECT_GE(slow, 1);
+  EXPECT_LE(slow, 8);
+  EXPECT_FALSE(hasOneCopy());
+  expectBytes();
+}
+
+TEST_P(Turns, AfterTheTrialNothingWaits) {
+  ASSERT_NO_FATAL_FAILURE(startWithLimits());
+  const std::uint64_t before = moved();
+  int launched = 0;
+  int run = 0;
+  int most = 0;
+  int afterMove = 0;
+  int mostOnTrial = 0;
+  onDevice(
+      [&] {
+        ++run;
+        return 30 * kUs;
+      },
+      4 * static_cast<int>(kTurns),
+      [&] {
+        at_[1] = static_cast<std::byte>(++stored_);
+        timedKernel();
+        most = std::max(most, ++launched - run);
+        if (moved() == before + 1 && ++afterMove <= static_cast<int>(UnwaitedCalls::kTrial)) {
+          mostOnTrial = most;
+        }
+      });
+  EXPECT_EQ(moved(), before + 1);
+  EXPECT_EQ(mostOnTrial, 1);
+  EXPECT_GT(most, 8);
+  expectBytes();
+}
+
 // The CPU comes no more, and kernels are slow by one copy; the program waits for each. A round is
 // no longer than a round of turns was, but its call is.
 TEST_P(Turns, RoundsOfSlowCallsEndIt) {

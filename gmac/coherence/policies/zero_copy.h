@@ -4,6 +4,7 @@
 #ifndef GMAC_COHERENCE_POLICIES_ZERO_COPY_H_
 #define GMAC_COHERENCE_POLICIES_ZERO_COPY_H_
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -125,7 +126,9 @@ class ZeroCopy {
   // kMostPauseToRecord. False: one cannot move back. Not under the lock.
   bool keepWhole();
   // Whether look() has something to do; needs no lock.
-  bool lookIsDue() const { return unwaited_.isDue() || unwaited_.turnsAreDue(); }
+  bool lookIsDue() const {
+    return unwaited_.isDue() || unwaited_.turnsAreDue() || unwaited_.onTrial();
+  }
   // The program has submitted much work for which it does not wait, and is about to submit more:
   // waits for its end, and tells whether what has one copy makes that slow (unwaited_calls.h). Not
   // under the lock.
@@ -145,6 +148,8 @@ class ZeroCopy {
   static constexpr std::uint32_t kMostBusyWaits = 4096;
   static constexpr std::uint64_t kMostPause = 200'000;            // nanoseconds
   static constexpr std::uint64_t kMostPauseToRecord = 2'000'000;  // nanoseconds
+  // So many get one copy at once as accesses have waited in the program's place.
+  static constexpr std::size_t kMostByTurns = 2;
   // So many waits of other threads say as much as one of the thread that comes for an object.
   static constexpr std::uint64_t kOthersWaits = 32;
   // And so many where that one's stream has no work: it pauses, or has ended.
@@ -160,11 +165,13 @@ class ZeroCopy {
     Known known;
     std::uint32_t returns;
   };
-  // What look() does: a round ends, or calls are judged (zero_copy_looks.cc).
+  // What look() does: a round ends, or calls are tried or judged (zero_copy_looks.cc).
   void endTurns();
   bool judgeTurns(std::uint64_t each);
   void noteUnwaited();
   void keepFewMovesToCpu(std::size_t most);
+  void beginTrial(std::uint64_t each, std::uint64_t every);
+  void tryCall();
   void lookAtCalls();
   // Calls since the newest round's end, at least one.
   std::uint64_t takeCalls();
@@ -228,9 +235,10 @@ class ZeroCopy {
   bool movesTried_ = false;        // it moves what is in tried_
   std::uint64_t callsBefore_ = 0;  // of the process, by the newest round's end
   std::vector<Known> moves_;
-  std::vector<Tried> tried_;     // what look() moves, or has moved and has still to judge
-  std::uint32_t turns_ = 0;      // of objects' rounds at the newest wait
-  KernelTimes kernels_;          // by the newest wait's end
+  std::vector<Tried> tried_;  // what look() moves, or has moved and has still to judge
+  std::array<std::byte*, kMostByTurns> onTrial_{};  // as turns have told; NULL: none
+  std::uint32_t turns_ = 0;                         // of objects' rounds at the newest wait
+  KernelTimes kernels_;                             // by the newest wait's end
   std::size_t streams_ = 0;      // on which there was work before the newest wait ended
   std::uint32_t busyWaits_ = 0;  // after which something was to move, while work was in flight
   std::uint32_t pauseAfter_ = kLeastBusyWaits;

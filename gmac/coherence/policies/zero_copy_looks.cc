@@ -26,7 +26,9 @@ bool cannotLook() {
 }  // namespace
 
 void ZeroCopy::look() {
-  if (unwaited_.turnsAreDue()) {
+  if (unwaited_.onTrial()) {
+    tryCall();
+  } else if (unwaited_.turnsAreDue()) {
     endTurns();
   }
   if (unwaited_.isDue()) {
@@ -38,6 +40,7 @@ void ZeroCopy::look() {
 void ZeroCopy::endTurns() {
   const os::SignalsBlocked blocked;
   bool paused = false;
+  std::uint64_t each = 0;
   {
     Lock lock(mutex_);
     if (!ledger_.quiet()) {
@@ -55,7 +58,8 @@ void ZeroCopy::endTurns() {
     streams_ = 0;
     WaitingThreads none;
     Blocks::RoundsList& objects = blocks_.rounds();
-    const bool longer = judgeTurns(took / calls);
+    each = took / calls;
+    const bool longer = judgeTurns(each);
     if (!longer) {
       for (Object& object : objects) {
         rounds(object, none, true);
@@ -76,26 +80,80 @@ void ZeroCopy::endTurns() {
     }
     blocks_.noteReadBacks();
     noteAny();
-    constexpr std::size_t kMostAtOnce = 2;
-    keepFewMovesToCpu(longer ? 0 : kMostAtOnce);
+    keepFewMovesToCpu(longer ? 0 : kMostByTurns);
     // (Another thread's kernel that is launched before the move would be waited for, and may itself
     // wait for what this thread launches next.)
     paused = !moves_.empty() && !coherence::openWaits() && launches_.pause(lock, 0);
   }
   if (paused) {
     moveDue(true);
+    beginTrial(each, kernels_.every);
   }
 }
 
 // Of what is to get one copy a few do: what kernels then take longer for tells of the rest. The
 // next round tells again what should, if it still should.
 void ZeroCopy::keepFewMovesToCpu(std::size_t most) {
+  onTrial_ = {};
   std::size_t kept = 0;
   std::erase_if(moves_, [&](const Known& known) {
     const Object* const object = find(known);
-    return object == nullptr || (!object->isZeroCopy() && ++kept > most);
+    if (object == nullptr || object->isZeroCopy()) {
+      return object == nullptr;
+    }
+    if (kept < most) {
+      onTrial_.at(kept) = known.address;
+    }
+    return ++kept > most;
   });
   due_.store(!moves_.empty(), std::memory_order_relaxed);
+}
+
+// What has got one copy as accesses waited is on trial. `each`: what a call took before; `every`:
+// how many there are for each turn.
+void ZeroCopy::beginTrial(std::uint64_t each, std::uint64_t every) {
+  const Lock lock(mutex_);
+  const bool any = std::ranges::any_of(onTrial_, [this](const std::byte* address) {
+    const Object* const object = address == nullptr ? nullptr : index_.find(address);
+    return object != nullptr && object->isZeroCopy();
+  });
+  if (any) {
+    unwaited_.trialBegins(ledger_.times().now(), each, every);
+  }
+}
+
+// Waits for what is in flight; where that has taken too long, what is on trial has two copies
+// again.
+void ZeroCopy::tryCall() {
+  const os::SignalsBlocked blocked;
+  {
+    Lock lock(mutex_);
+    if (!unwaited_.onTrial()) {
+      return;
+    }
+    if (looks_ || launches_.paused() || cannotLook()) {
+      unwaited_.trialGoesOn();
+      return;
+    }
+    looks_ = true;
+    const bool paused = launches_.pause(lock, UnwaitedCalls::kTrialPatience);
+    looks_ = false;
+    if (!paused) {
+      unwaited_.trialEnds();
+      return;
+    }
+    if (unwaited_.tried(ledger_.times().now()) != UnwaitedCalls::Verdict::kMove) {
+      launches_.resume(lock);
+      return;
+    }
+    for (std::byte* const address : onTrial_) {
+      const Object* const object = address == nullptr ? nullptr : index_.find(address);
+      if (object != nullptr && object->isZeroCopy()) {
+        setDue(*object);
+      }
+    }
+  }
+  moveDue(true);
 }
 
 // Where something has got one copy as accesses waited, whether calls take longer than before in the
