@@ -9,8 +9,8 @@
 //  - While they do not, the time that accesses of the CPU take is counted, of objects that work of
 //    the device may have used since they were made. When it reaches `worth`, launches begin to
 //    list. That is `leastWorth` at first, and doubles whenever lists have gained nothing. In the
-//    first kSettling rounds other policies learn how to do without most accesses: until then only
-//    those count that found kernels running, which nothing else saves.
+//    first kSettling rounds other policies learn how to do without most accesses: until then those
+//    count in full that found kernels running, which nothing else saves, and others one in kLater.
 //  - While they do, it is decided at the end of each interval whether that goes on. An access that
 //    finds kernels running which do not use its object does not wait for them: that is worth the
 //    time from one launch to the next, once for each launch. Where this alone comes to what lists
@@ -50,6 +50,7 @@ class ListingPolicy {
   static constexpr Nanoseconds kCost = 4'000;  // of one list
   static constexpr unsigned kMostDoublings = 10;
   static constexpr std::uint64_t kSettling = 256;  // rounds
+  static constexpr Nanoseconds kLater = 4;
   static constexpr std::uint64_t kLeastInterval = 256;
   static constexpr std::uint64_t kMostInterval = 16'384;
   static constexpr std::uint64_t kLeastTrial = 64;
@@ -80,7 +81,7 @@ class ListingPolicy {
       lost_ = 0;
       early_ = late_ = moment;
     }
-    lost_ += beside || settled_ ? took : 0;
+    lost_ += beside || settled_ ? took : took / kLater;
     if (lost_ >= leastWorth_ << doublings_ && (beside || settled_)) {
       unlisted_ = perLaunch(early_, moment);
       lost_ = 0;

@@ -33,6 +33,9 @@ struct SmallHeap::SizeClasses {
   constexpr std::size_t slots(std::uint8_t sizeClass) const {
     return kSlabBytes / slotBytes[sizeClass];
   }
+  constexpr std::size_t kind(std::uint8_t sizeClass) const {
+    return slotBytes[sizeClass] <= kLargestTiny ? 0 : 1;
+  }
 };
 
 constexpr SmallHeap::SizeClasses SmallHeap::kClasses;
@@ -43,7 +46,7 @@ SmallHeap::SmallHeap(RegionSource& source) : source_(source) {
 
 SmallHeap::~SmallHeap() {
   for (SlabList& list : withRoom_) list.clear();
-  empty_.clear();
+  for (SlabList& list : empty_) list.clear();
   regions_.clear_and_dispose([](Region* region) { delete region; });
 }
 
@@ -66,7 +69,7 @@ std::optional<SmallHeap::Slot> SmallHeap::slotOf(std::uintptr_t address) const {
   return Slot{&slab, index, startOf(slab) + index * slotBytes};
 }
 
-Status SmallHeap::addRegion() {
+Status SmallHeap::addRegion(std::size_t kind) {
   // Memory first: giving a region back could fail.
   std::unique_ptr<Region> region(new (std::nothrow) Region);
   if (region == nullptr) {
@@ -76,12 +79,13 @@ Status SmallHeap::addRegion() {
   auto memory = source_.acquire(kRegionBytes);
   if (!memory.ok()) return memory.status();
   region->start = reinterpret_cast<std::uintptr_t>(*memory);
+  region->kind = kind;
   for (Slab& slab : region->slabs) {
     slab.region = region.get();
-    empty_.push_back(slab);
+    empty_[kind].push_back(slab);
   }
   regions_.insert(*region.release());
-  ++emptyRegions_;
+  ++emptyRegions_[kind];
   return Status();
 }
 
@@ -106,16 +110,18 @@ void SmallHeap::clear(Region& region) {
 Result<SmallHeap::Slab*> SmallHeap::slabWithRoom(std::uint8_t sizeClass) {
   SlabList& list = withRoom_[sizeClass];
   if (!list.empty()) return &list.front();
-  if (empty_.empty()) GMAC_TRY(addRegion());
+  const std::size_t kind = kClasses.kind(sizeClass);
+  SlabList& empty = empty_[kind];
+  if (empty.empty()) GMAC_TRY(addRegion(kind));
   // The front of the list emptied last; regions that emptied earlier get a chance to stay empty.
-  Slab& slab = empty_.front();
-  empty_.pop_front();
+  Slab& slab = empty.front();
+  empty.pop_front();
   if (slab.sizeClass != sizeClass) {
     slab.sizeClass = sizeClass;
     slab.bytes.fill(0);
   }
   if (slab.region->emptySlabs-- == kSlabsPerRegion) {
-    --emptyRegions_;
+    --emptyRegions_[kind];
     clear(*slab.region);
   }
   list.push_front(slab);
@@ -167,7 +173,8 @@ Status SmallHeap::free(void* address) {
   }
   Slab& slab = *slot->slab;
   Region& region = *slab.region;
-  if (slab.live == 1 && region.emptySlabs + 1 == kSlabsPerRegion && emptyRegions_ > 0) {
+  std::size_t& emptyRegions = emptyRegions_[region.kind];
+  if (slab.live == 1 && region.emptySlabs + 1 == kSlabsPerRegion && emptyRegions > 0) {
     --liveObjects_;  // the region goes, and the object with it
     return releaseRegion(region);
   }
@@ -178,8 +185,8 @@ Status SmallHeap::free(void* address) {
   --liveObjects_;
   if (slab.live == 0) {
     slab.unlink();
-    empty_.push_front(slab);
-    if (++region.emptySlabs == kSlabsPerRegion) ++emptyRegions_;
+    empty_[region.kind].push_front(slab);
+    if (++region.emptySlabs == kSlabsPerRegion) ++emptyRegions;
   }
   return Status();
 }
@@ -200,7 +207,7 @@ Status SmallHeap::trim() {
   for (auto next = regions_.begin(); next != regions_.end();) {
     Region& region = *next++;
     if (region.emptySlabs != kSlabsPerRegion) continue;
-    --emptyRegions_;
+    --emptyRegions_[region.kind];
     if (const Status released = releaseRegion(region); status.ok()) {
       status = released;
     }
@@ -211,12 +218,12 @@ Status SmallHeap::trim() {
 void SmallHeap::releaseAll() {
   const std::lock_guard lock(mutex_);
   for (SlabList& list : withRoom_) list.clear();
-  empty_.clear();
+  for (SlabList& list : empty_) list.clear();
   regions_.clear_and_dispose([this](Region* gone) {
     (void)source_.release(reinterpret_cast<void*>(gone->start));
     delete gone;
   });
-  emptyRegions_ = 0;
+  emptyRegions_ = {};
   liveObjects_ = 0;
 }
 
@@ -238,8 +245,8 @@ std::size_t SmallHeap::bookkeepingBytes() const {
 bool SmallHeap::isConsistent() const {
   const std::lock_guard lock(mutex_);
   std::size_t live = 0;
-  std::size_t emptyRegions = 0;
-  std::size_t emptySlabs = 0;
+  std::array<std::size_t, kKinds> emptyRegions{};
+  std::array<std::size_t, kKinds> emptySlabs{};
   std::array<std::size_t, kClassCount> withRoom{};
   std::uintptr_t freeFrom = 0;
   for (const Region& region : regions_) {
@@ -248,6 +255,7 @@ bool SmallHeap::isConsistent() const {
     std::size_t emptyHere = 0;
     for (const Slab& slab : region.slabs) {
       if (slab.region != &region) return false;
+      if (slab.sizeClass != kNoClass && kClasses.kind(slab.sizeClass) != region.kind) return false;
       std::size_t taken = 0;
       for (std::size_t index = 0; index < kMaxSlots; ++index) {
         if ((slab.taken[index / 64] >> (index % 64) & 1) == 0) continue;
@@ -264,12 +272,14 @@ bool SmallHeap::isConsistent() const {
       if (slab.live != 0 && !full) ++withRoom[slab.sizeClass];
     }
     if (emptyHere != region.emptySlabs) return false;
-    emptySlabs += emptyHere;
-    if (emptyHere == kSlabsPerRegion) ++emptyRegions;
+    emptySlabs[region.kind] += emptyHere;
+    if (emptyHere == kSlabsPerRegion) ++emptyRegions[region.kind];
   }
-  if (emptySlabs != empty_.size()) return false;
-  for (const Slab& slab : empty_) {
-    if (slab.live != 0) return false;
+  for (std::size_t kind = 0; kind < kKinds; ++kind) {
+    if (emptySlabs[kind] != empty_[kind].size() || emptyRegions[kind] > 1) return false;
+    for (const Slab& slab : empty_[kind]) {
+      if (slab.live != 0 || slab.region->kind != kind) return false;
+    }
   }
   for (std::size_t sizeClass = 0; sizeClass < kClassCount; ++sizeClass) {
     if (withRoom_[sizeClass].size() != withRoom[sizeClass]) return false;
@@ -277,7 +287,7 @@ bool SmallHeap::isConsistent() const {
       if (slab.sizeClass != sizeClass || slab.live == 0) return false;
     }
   }
-  return live == liveObjects_ && emptyRegions == emptyRegions_ && emptyRegions <= 1;
+  return live == liveObjects_ && emptyRegions == emptyRegions_;
 }
 
 }  // namespace gmac

@@ -35,12 +35,14 @@ class RegionSource {
 //
 // A region is cut into slabs of 128 KiB, a slab into slots of one size class. Classes are multiples
 // of 256 bytes, four to a doubling, so that at most a fifth of a slot is lost to rounding (apart
-// from the rounding up to 256 bytes). An empty slab goes to the next class that wants one; one
-// empty region is kept, so that a program that allocates and frees at a region's edge does not
-// acquire and release it each time, and the others are released. What was used of the kept one is
-// cleared before the next object comes: an object reads as zero that is allocated while no other
-// one lives, as with CUDA's managed memory, whose driver gives pages back that nobody uses. (One
-// that is allocated beside others may have an older one's bytes, there as here.)
+// from the rounding up to 256 bytes). Objects of at most 1 KiB have regions of their own: they are
+// flags, counters and structures, which the CPU and kernels use in turns, and a region has one copy
+// or two as a whole (policies/zero_copy.h). An empty slab goes to the next class that wants one;
+// one empty region of each kind is kept, so that a program that allocates and frees at a region's
+// edge does not acquire and release it each time, and the others are released. What was used of a
+// kept one is cleared before the next object comes: an object reads as zero that is allocated while
+// no other one lives, as with CUDA's managed memory, whose driver gives pages back that nobody
+// uses. (One that is allocated beside others may have an older one's bytes, there as here.)
 //
 // Thread-safe, by one mutex. Finding an address takes O(log regions); allocating and freeing
 // allocate no memory except with a new region. Not for the fault handler. Owned by
@@ -49,6 +51,7 @@ class RegionSource {
 class SmallHeap {
  public:
   static constexpr std::size_t kLargestObject = 32 * 1024;
+  static constexpr std::size_t kLargestTiny = 1024;
   static constexpr std::size_t kAlignment = 256;
   static constexpr std::size_t kRegionBytes = std::size_t{2} << 20;
   static constexpr std::size_t kSlabBytes = std::size_t{128} << 10;
@@ -78,7 +81,7 @@ class SmallHeap {
   // and its slot's are no object's.
   std::optional<Object> find(const void* address) const;
 
-  // Releases the region that is kept empty, if any; the source's error.
+  // Releases the regions that are kept empty; the source's error.
   Status trim();
 
   // Releases all regions with what lives in them, whatever the source says.
@@ -98,6 +101,7 @@ class SmallHeap {
   static constexpr std::size_t kMaxSlots = kSlabBytes / kAlignment;
   static constexpr std::size_t kClassCount = 24;
   static constexpr std::uint8_t kNoClass = 0xff;
+  static constexpr std::size_t kKinds = 2;  // of regions: for tiny objects, and for others
 
   struct SizeClasses;
   static const SizeClasses kClasses;
@@ -119,6 +123,7 @@ class SmallHeap {
 
   struct Region : boost::intrusive::set_base_hook<boost::intrusive::optimize_size<true>> {
     std::uintptr_t start = 0;
+    std::size_t kind = 0;
     std::size_t emptySlabs = kSlabsPerRegion;
     std::array<Slab, kSlabsPerRegion> slabs;
   };
@@ -137,7 +142,7 @@ class SmallHeap {
   };
 
   std::optional<Slot> slotOf(std::uintptr_t address) const;
-  Status addRegion();
+  Status addRegion(std::size_t kind);
   Status releaseRegion(Region& region);
   void clear(Region& region);
   Result<Slab*> slabWithRoom(std::uint8_t sizeClass);
@@ -147,9 +152,9 @@ class SmallHeap {
   mutable std::mutex mutex_;
   mutable RegionSet regions_;
   std::array<SlabList, kClassCount>
-      withRoom_;  // slabs of the class that are neither empty nor full
-  SlabList empty_;
-  std::size_t emptyRegions_ = 0;
+      withRoom_;                        // slabs of the class that are neither empty nor full
+  std::array<SlabList, kKinds> empty_;  // by the kind of their regions, as the next ones
+  std::array<std::size_t, kKinds> emptyRegions_{};
   std::size_t liveObjects_ = 0;
 };
 

@@ -75,10 +75,19 @@ TEST_F(Listing, CountsThoseBesideKernelsFromTheStart) {
   for (std::uint64_t i = 0; i < 9; ++i) {
     launch(5'000, 1, 1);
     access(kWorth / 10);
-    access(kWorth, false);
     ASSERT_FALSE(policy_.on()) << i;
   }
   access(kWorth / 10);
+  EXPECT_TRUE(policy_.on());
+}
+
+TEST_F(Listing, CountsAPartOfOthersBesideThem) {
+  launch(5'000, 1, 1);
+  access(kWorth - kWorth / 10 - 1);
+  access(kWorth / 10 * ListingPolicy::kLater, false);
+  EXPECT_FALSE(policy_.on()) << "no kernel was running";
+  launch(5'000, 1, 1);
+  access(1);
   EXPECT_TRUE(policy_.on());
 }
 

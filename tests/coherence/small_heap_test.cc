@@ -107,23 +107,23 @@ TEST_F(SmallHeapTest, EverySizeIsAlignedFoundAndLosesAtMostAFifthOfItsSlot) {
 TEST_F(SmallHeapTest, WhatWasUsedIsClearedOnceNothingLives) {
   using ::testing::IsEmpty;
   using ::testing::Pair;
-  void* const first = allocate(1000);
-  void* const second = allocate(1000);
+  void* const first = allocate(2000);
+  void* const second = allocate(2000);
   void* const page = allocate(4096);
   ASSERT_TRUE(heap.free(first).ok());
-  EXPECT_EQ(allocate(1000), first);
+  EXPECT_EQ(allocate(2000), first);
   ASSERT_TRUE(heap.free(first).ok());
   ASSERT_TRUE(heap.free(second).ok());
-  EXPECT_EQ(allocate(1000), first);
+  EXPECT_EQ(allocate(2000), first);
   EXPECT_THAT(source.cleared, IsEmpty()) << "others lived";
   ASSERT_TRUE(heap.free(first).ok());
   ASSERT_TRUE(heap.free(page).ok());
   EXPECT_THAT(source.cleared, IsEmpty()) << "nobody has come yet";
-  void* const next = allocate(100);
+  void* const next = allocate(1500);
   EXPECT_THAT(source.cleared,
-              ::testing::UnorderedElementsAre(Pair(number(first), 2048), Pair(number(page), 4096)));
+              ::testing::UnorderedElementsAre(Pair(number(first), 4096), Pair(number(page), 4096)));
   source.cleared.clear();
-  allocate(1000);
+  allocate(2000);
   EXPECT_THAT(source.cleared, IsEmpty());
   ASSERT_TRUE(heap.free(next).ok());
 }
@@ -182,12 +182,33 @@ TEST_F(SmallHeapTest, KeepsOneEmptyRegionAndReleasesTheOthers) {
   for (void* object : objects) ASSERT_TRUE(heap.free(object).ok());
   EXPECT_EQ(heap.regionCount(), 1u);
   EXPECT_EQ(source.released, 2);
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(heap.free(allocate(300)).ok());
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(heap.free(allocate(3000)).ok());
   EXPECT_EQ(source.acquired, 3);
   EXPECT_TRUE(heap.trim().ok());
   EXPECT_EQ(heap.regionCount(), 0u);
   EXPECT_TRUE(source.live.empty());
   EXPECT_TRUE(heap.isConsistent());
+}
+
+TEST_F(SmallHeapTest, TinyObjectsHaveRegionsOfTheirOwn) {
+  const auto regionOf = [](const void* object) { return number(object) / SmallHeap::kRegionBytes; };
+  for (int round = 0; round < 3; ++round) {
+    std::vector<void*> tiny;
+    std::vector<void*> others;
+    for (const std::size_t bytes : {4, 1024, 512, 257}) tiny.push_back(allocate(bytes));
+    for (const std::size_t bytes : {1025, 32'768, 5000}) others.push_back(allocate(bytes));
+    for (const void* object : tiny) EXPECT_EQ(regionOf(object), regionOf(tiny.front()));
+    for (const void* object : others) EXPECT_EQ(regionOf(object), regionOf(others.front()));
+    EXPECT_NE(regionOf(tiny.front()), regionOf(others.front()));
+    EXPECT_TRUE(heap.isConsistent());
+    for (void* object : tiny) ASSERT_TRUE(heap.free(object).ok());
+    for (void* object : others) ASSERT_TRUE(heap.free(object).ok());
+    EXPECT_TRUE(heap.isConsistent());
+  }
+  EXPECT_EQ(source.acquired, 2);
+  EXPECT_EQ(heap.regionCount(), 2u) << "one of each kind is kept";
+  EXPECT_TRUE(heap.trim().ok());
+  EXPECT_EQ(heap.regionCount(), 0u);
 }
 
 TEST_F(SmallHeapTest, ASourceThatHasNothingLeavesEverythingAsItWas) {
