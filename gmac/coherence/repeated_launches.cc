@@ -181,6 +181,21 @@ bool RepeatedLaunches::anyToMark() const noexcept {
          launched != waited_.load();
 }
 
+// (Accesses without a fault wait a little longer, and nothing else.)
+bool RepeatedLaunches::marksForWait() noexcept {
+  if (!anyToMark()) {
+    return false;
+  }
+  const std::uint64_t faults = stats().readFaults.value() + stats().writeFaults.value();
+  if (faults != faults_.exchange(faults, std::memory_order_relaxed) ||
+      blocks_.protocol().fetchesAtSync()) {
+    unused_.store(0, std::memory_order_relaxed);
+  }
+  const bool marks = unused_.load(std::memory_order_relaxed) < kMostUnused;
+  unused_.fetch_add(marks ? 1 : 0, std::memory_order_relaxed);
+  return marks;
+}
+
 void RepeatedLaunches::note() noexcept {
   if (dueOrMarking()) {
     const Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);

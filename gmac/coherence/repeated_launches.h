@@ -11,6 +11,9 @@
 //    kernels use, and nothing is lent, awaited by the call itself or due to move, and no access is
 //    to go first (access_turns.h).
 //  - The end of such launches is known without a mark where the program has waited for all of them.
+//    Else they are marked before it waits, as whoever comes for an object then has less to wait for;
+//    but after kMostUnused such marks with no access between them no longer, until there is one: a
+//    mark takes the lock, so that no thread's launches repeat.
 //  - While the CPU and kernels use objects at once (concurrent_use.h), waits of the program have
 //    nothing to do either, and need no lock, unless a round was slow.
 //  - Objects with one copy are checked now and then, and launches are counted that nothing waits
@@ -44,6 +47,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
  public:
   static constexpr std::size_t kMostStreams = 8;
   static constexpr std::int64_t kMostUnchecked = 15;
+  static constexpr std::uint32_t kMostUnused = 16;
 
   RepeatedLaunches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Loans& loans, Blocks& blocks, PromptWaits& promptWaits, UnwaitedCalls& unwaited,
@@ -79,6 +83,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   bool waitEnded(const coherence::DeviceWait& wait) noexcept;
   // Whether there are launches whose end nobody could ask for.
   bool anyToMark() const noexcept;
+  // The program begins to wait for a part of them: whether they are to be marked.
+  bool marksForWait() noexcept;
   // Launches no longer repeat, and those so far are marked, by another thread if that has begun.
   // Takes the lock where there may be any.
   void note() noexcept;
@@ -115,6 +121,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   std::atomic<bool> marking_{false};        // run() is under way
   std::atomic<std::uint64_t> noted_{0};     // so many when launches were allowed
   std::atomic<std::uint64_t> waited_{0};    // so many the program has waited for
+  std::atomic<std::uint32_t> unused_{0};    // marks for waits, since the newest access
+  std::atomic<std::uint64_t> faults_{0};    // of all time, by the newest wait
 
   // Of rounds at whose wait nothing was to be done, in nanoseconds.
   std::atomic<std::uint64_t> patience_{0};  // what takes longer is slow

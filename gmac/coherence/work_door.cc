@@ -118,7 +118,7 @@ coherence::DeviceWait WorkDoor::beforeDeviceWait(std::optional<accel::NativeStre
   if (wait.skipped) {
     return wait;
   }
-  if (wait.launches == 0 && parts_.repeated.anyToMark()) {
+  if (wait.launches == 0 && parts_.repeated.marksForWait()) {
     parts_.repeated.note();
   }
   if (asks) {

@@ -180,6 +180,35 @@ TEST_P(RepeatedLaunches, AWaitForSomethingElseSavesNone) {
   }
 }
 
+// Threads that launch and wait, each on a stream of its own, and come for nothing.
+TEST_P(RepeatedLaunches, WaitsForAPartSaveTheMarkWhereNobodyComes) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
+  std::uint8_t sum = 0;
+  const auto rounds = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      launchUnwatched(kFirst);
+      (void)machine_->launch(kSecond, [=, this] { ++*fake().at(other); });
+      ++sum;
+      const DeviceWait wait = work().beforeDeviceWait(kFirst);
+      fake().runAll();
+      ASSERT_TRUE(work().afterDeviceWait(wait).ok());
+    }
+  };
+  fake().clearLog();
+  ASSERT_NO_FATAL_FAILURE(rounds(200));
+  const std::size_t before = marks();
+  ASSERT_NO_FATAL_FAILURE(rounds(200));
+  EXPECT_EQ(marks(), before);
+  for (int access = 0; access < 3; ++access) {
+    EXPECT_EQ(data_[0], value_);
+    EXPECT_EQ(other[0], sum);
+    const std::size_t marked = marks();
+    ASSERT_NO_FATAL_FAILURE(rounds(1));
+    EXPECT_GT(marks(), marked) << "somebody comes";
+  }
+  machine_->verify();
+}
+
 TEST_P(RepeatedLaunches, WhatComesWhileTheProgramWaitsIsNotWaitedFor) {
   launchUnwatched();
   ASSERT_TRUE(launchUnwatched());
