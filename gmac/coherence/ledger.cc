@@ -500,14 +500,18 @@ const Ledger::StreamWork* Ledger::workOf(accel::NativeStream stream) const noexc
 }
 
 std::size_t Ledger::entryFor(accel::NativeStream stream) const noexcept {
+  // A few streams keep their places when their work has ended: who loses its own launches anew.
+  constexpr std::size_t kFew = 16;
   const StreamWork* entry = workOf(stream);
   if (entry == nullptr) {
+    entry = end();
+  }
+  if (entry == end() && streamCount_ >= std::min(kFew, streams_.size())) {
     entry = std::find_if(begin(), end(), [&](const StreamWork& work) {
       return accelerator_.succeeded(work.ticket);
     });
   }
-  // The device is asked only where no place is free: streams that take turns would each take the
-  // other's place, and ask at every launch.
+  // The device is asked only where no place is free.
   if (entry == end() && streamCount_ == streams_.size()) {
     entry = std::find_if(begin(), end(),
                          [&](const StreamWork& work) { return accelerator_.done(work.ticket); });

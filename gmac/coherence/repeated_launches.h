@@ -45,7 +45,7 @@ class Ledger;
 // Thread-safe. Not in a child of fork.
 class RepeatedLaunches final : public ObjectMutex::Prelude {
  public:
-  static constexpr std::size_t kMostStreams = 8;
+  static constexpr std::size_t kMostStreams = 32;
   static constexpr std::int64_t kMostUnchecked = 15;
   static constexpr std::uint32_t kMostUnused = 16;
 

@@ -28,11 +28,14 @@
 // kMostWorse of them in a row, calls take longer than before something got one copy so, that has
 // two copies again.
 //
-// What gets one copy so is on trial first: each of the next kTrial calls, or of those of two turns,
-// waits for the end of what is in flight, for which accesses have waited until then. As soon as
-// these together have taken longer than all of them took before, and an eighth, it has two copies
-// again. (Kernels may reach one copy a hundred times more slowly, and many might be in flight
-// before one has ended.)
+// What gets one copy so is on trial first: the next kTrial calls, or those of two turns. Before
+// each turn's call, or each kMostStep-th, what is in flight is waited for, as accesses have waited
+// until then: kernels may reach one copy a hundred times more slowly, and many might be in flight
+// before one has ended. As soon as the calls together have taken longer than all of them took
+// before, and an eighth, it has two copies again; but not for one stretch between two of these
+// waits, which something else may have held up, unless that is kMuch times as long. Then the next
+// rounds of turns give nothing one copy: one at first, twice as many each time, until a trial is
+// passed.
 //
 // The bound: looks and moves in vain take one in kPrice of the runs' time and kFirstSaved, but for
 // the way back. A run whose kernels one copy makes slow pays for that in 2 * kFirst calls, or in as
@@ -61,7 +64,11 @@ class UnwaitedCalls {
   static constexpr std::uint32_t kMostTries = 32;
   static constexpr std::uint64_t kTrial = 16;
   static constexpr std::uint64_t kMostTrial = 128;
+  static constexpr std::uint64_t kMostStep = 8;
+  static constexpr Nanoseconds kMuch = 8;
   static constexpr Nanoseconds kTrialPatience = 200'000'000;
+  static constexpr std::uint32_t kMostTimeouts = 5;
+  static constexpr std::uint32_t kMostFailures = 10;
   static constexpr std::uint32_t kMostWorse = 2;
   static constexpr Nanoseconds kShort = 6'000;
   static constexpr std::uint64_t kLess = 7;  // eighths
@@ -128,38 +135,65 @@ class UnwaitedCalls {
     return worse_ == kMostWorse && std::exchange(worse_, 0) != 0;
   }
 
+  // A round of turns has ended: whether it may give anything one copy.
+  bool mayTry() {
+    const bool rests = rests_ != 0;
+    rests_ -= rests ? 1 : 0;
+    return !rests;
+  }
   // Something has got one copy as turns have told; `each`: what a call took before, `every`: how
   // many there are for a turn.
   void trialBegins(Nanoseconds now, Nanoseconds each, std::uint64_t every) {
     noteWaits();
-    trialCalls_ = std::clamp(2 * every, kTrial, kMostTrial);
-    trialMayTake_ = trialCalls_ * (each + each / 8);
-    trialTook_ = 0;
-    trialSince_ = now;
+    trial_ = {.calls = std::clamp(2 * every, kTrial, kMostTrial),
+              .step = std::clamp(every, std::uint64_t{1}, kMostStep),
+              .each = each + each / 8,
+              .since = now};
+    trial_.mayTake = trial_.calls * trial_.each;
     onTrial_.store(true, std::memory_order_relaxed);
   }
-  // Whether the next call waits for what is in flight. Without the lock.
+  // Whether something is on trial. Without the lock.
   bool onTrial() const { return onTrial_.load(std::memory_order_relaxed); }
-  // It cannot: the next one may. Or what is in flight has not ended in kTrialPatience.
+  // A call comes: whether it waits for what is in flight.
+  bool trialWaits() { return ++trial_.call >= trial_.step; }
+  // It cannot: one of the next is to. Or what is in flight has not ended in kTrialPatience: the
+  // next one goes on.
   void trialGoesOn() {
-    if (--trialCalls_ == 0) {
+    if (++trial_.skipped >= kMostTries) {
       trialEnds();
     }
   }
-  void trialEnds() { onTrial_.store(false, std::memory_order_relaxed); }
-  // That has ended. What that tells of what is on trial: nothing yet; it gets two copies again; or
-  // it is right. (What has happened around a wait of the program does not count.)
+  void trialTimesOut() {
+    if (++trial_.timeouts >= kMostTimeouts) {
+      trialEnds();
+    }
+  }
+  // That has ended. What it tells of what is on trial: nothing yet; it gets two copies again; or it
+  // is right. (A stretch in which the program has waited does not count.)
   Verdict tried(Nanoseconds now) {
     noteWaits();
-    trialTook_ += trialSince_ == 0 ? 0 : now - std::min(now, trialSince_);
-    trialSince_ = now;
-    const bool bad = trialTook_ > trialMayTake_;
-    trialGoesOn();
-    if (bad) {
+    const Nanoseconds since = std::exchange(trial_.since, now);
+    const std::uint64_t calls = std::exchange(trial_.call, 0);
+    if (since == 0) {
+      trialGoesOn();
+      return Verdict::kNothing;
+    }
+    const Nanoseconds took = now - std::min(now, since);
+    trial_.took += took;
+    trial_.slow += took > calls * trial_.each ? 1 : 0;
+    trial_.calls -= std::min(trial_.calls, calls);
+    if (trial_.took > trial_.mayTake && (trial_.slow > 1 || trial_.took > kMuch * trial_.mayTake)) {
+      failures_ = std::min(failures_ + 1, kMostFailures);
+      rests_ = (std::uint32_t{1} << failures_) / 2;
       trialEnds();
       return Verdict::kMove;
     }
-    return onTrial() ? Verdict::kNothing : Verdict::kRight;
+    if (trial_.calls != 0) {
+      return Verdict::kNothing;
+    }
+    failures_ = 0;
+    trialEnds();
+    return Verdict::kRight;
   }
 
   // Whether it counts calls where nothing has one copy, either.
@@ -254,6 +288,18 @@ class UnwaitedCalls {
   }
 
  private:
+  struct Trial {
+    std::uint64_t calls = 0;  // so many more
+    std::uint64_t step = 1;   // so many from one wait to the next
+    Nanoseconds each = 0;     // what takes longer is slow
+    Nanoseconds since = 0;    // the newest wait; 0: the program has waited since
+    Nanoseconds mayTake = 0;  // all calls together
+    Nanoseconds took = 0;     // so far
+    std::uint64_t call = 0;   // since the newest wait
+    std::uint32_t slow = 0;   // stretches
+    std::uint32_t skipped = 0;
+    std::uint32_t timeouts = 0;
+  };
   void save(Nanoseconds time) {
     saved_ = std::min(saved_ + static_cast<std::int64_t>(time), kMostSaved);
   }
@@ -278,8 +324,9 @@ class UnwaitedCalls {
     endTurns();
     worse_ = 0;
     owed_ = 0;
-    trialSince_ = 0;
+    trial_.since = 0;
   }
+  void trialEnds() { onTrial_.store(false, std::memory_order_relaxed); }
   void endTurns() {
     turns_ = tries_ = 0;
     turnsAreDue_.store(false, std::memory_order_relaxed);
@@ -308,12 +355,11 @@ class UnwaitedCalls {
   std::uint64_t callsThen_ = 0;       // and with it
   std::uint32_t tries_ = 0;           // to end a round
   std::uint32_t worse_ = 0;           // rounds in a row
-  std::uint64_t trialCalls_ = 0;      // so many more
-  Nanoseconds trialMayTake_ = 0;      // all of them together
-  Nanoseconds trialTook_ = 0;         // so far
-  Nanoseconds trialSince_ = 0;  // the newest of them was over; 0: the program has waited since
-  Nanoseconds owed_ = 0;        // of what the newest look was paid with
+  Nanoseconds owed_ = 0;              // of what the newest look was paid with
   Nanoseconds lookEnded_ = 0;
+  Trial trial_;
+  std::uint32_t failures_ = 0;  // trials in a row
+  std::uint32_t rests_ = 0;     // so many rounds of turns give nothing one copy
 };
 
 }  // namespace gmac

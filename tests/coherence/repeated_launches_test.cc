@@ -197,8 +197,10 @@ TEST_P(RepeatedLaunches, WaitsForAPartSaveTheMarkWhereNobodyComes) {
   fake().clearLog();
   ASSERT_NO_FATAL_FAILURE(rounds(200));
   const std::size_t before = marks();
+  const std::uint64_t repeated = stats().repeatedCalls.value();
   ASSERT_NO_FATAL_FAILURE(rounds(200));
   EXPECT_EQ(marks(), before);
+  EXPECT_EQ(stats().repeatedCalls.value(), repeated + 400) << "each stream keeps its place";
   for (int access = 0; access < 3; ++access) {
     EXPECT_EQ(data_[0], value_);
     EXPECT_EQ(other[0], sum);

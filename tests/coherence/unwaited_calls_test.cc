@@ -372,5 +372,136 @@ TEST_F(Run, WhereKernelsDoNotEndItTriesRarely) {
   EXPECT_LE(waited, now_ / 20 + 100'000 * kUs);
 }
 
+// Something is on trial, as accesses have waited in the program's place.
+class Trial : public ::testing::Test {
+ protected:
+  static constexpr std::uint64_t kBefore = 40 * kUs;
+
+  void begin(std::uint64_t every = 1) { policy_.trialBegins(now_ += kUs, kBefore, every); }
+  // A call that takes so long, and the next one comes: what that tells, if it waits.
+  Verdict call(std::uint64_t took) {
+    now_ += took;
+    if (!policy_.trialWaits()) {
+      return Verdict::kNothing;
+    }
+    ++waits_;
+    return policy_.tried(now_);
+  }
+  // The first verdict of so many, and after how many.
+  std::pair<Verdict, int> calls(int count, std::uint64_t took) {
+    for (int i = 1; i <= count; ++i) {
+      if (const Verdict verdict = call(took); verdict != Verdict::kNothing) {
+        return {verdict, i};
+      }
+    }
+    return {Verdict::kNothing, count};
+  }
+
+  UnwaitedCalls policy_{kMove};
+  std::uint64_t now_ = 1;
+  int waits_ = 0;
+};
+
+using Outcome = std::pair<Verdict, int>;
+constexpr int kTrial = UnwaitedCalls::kTrial;
+
+TEST_F(Trial, OfQuickCallsIsPassed) {
+  begin();
+  EXPECT_TRUE(policy_.onTrial());
+  EXPECT_EQ(calls(100, kBefore), Outcome(Verdict::kRight, kTrial));
+  EXPECT_FALSE(policy_.onTrial());
+  EXPECT_EQ(waits_, kTrial);
+}
+
+TEST_F(Trial, OfCallsThatAreATimeLongerFailsBeforeItsEnd) {
+  begin();
+  EXPECT_EQ(calls(100, 2 * kBefore), Outcome(Verdict::kMove, kTrial * 9 / 8 / 2 + 1));
+  EXPECT_FALSE(policy_.onTrial());
+}
+
+TEST_F(Trial, OfOneCallThatIsFarLongerFailsAtOnce) {
+  begin();
+  EXPECT_EQ(calls(3, kBefore).first, Verdict::kNothing);
+  EXPECT_EQ(call(600 * kBefore), Verdict::kMove);
+}
+
+// The thread did not run for a while.
+TEST_F(Trial, IsNotFailedByOnePause) {
+  begin();
+  EXPECT_EQ(calls(3, kBefore / 2).first, Verdict::kNothing);
+  EXPECT_EQ(call(50 * kBefore), Verdict::kNothing);
+  EXPECT_EQ(calls(100, kBefore / 2), Outcome(Verdict::kRight, kTrial - 4));
+  begin();
+  EXPECT_EQ(call(50 * kBefore), Verdict::kNothing);
+  EXPECT_EQ(call(50 * kBefore), Verdict::kMove);
+}
+
+// What has been told of calls was of eight for each turn, which were not waited for one by one.
+TEST_F(Trial, WaitsOnceForEachTurn) {
+  begin(8);
+  EXPECT_EQ(calls(100, kBefore), Outcome(Verdict::kRight, kTrial));
+  EXPECT_EQ(waits_, 2);
+  begin(50);
+  EXPECT_EQ(calls(200, kBefore), Outcome(Verdict::kRight, 104));
+  EXPECT_EQ(waits_, 2 + 13);
+}
+
+TEST_F(Trial, WaitsOfTheProgramAreNoPartOfIt) {
+  begin();
+  for (int i = 0; i < 10; ++i) {
+    policy_.waited();
+    ASSERT_EQ(call(1000 * kBefore), Verdict::kNothing) << i;
+  }
+  EXPECT_TRUE(policy_.onTrial());
+  EXPECT_EQ(calls(100, kBefore).first, Verdict::kRight);
+}
+
+TEST_F(Trial, EndsWhereNothingCanBeToldForLong) {
+  begin();
+  for (std::uint32_t i = 1; i < UnwaitedCalls::kMostTries; ++i) {
+    policy_.trialGoesOn();
+    ASSERT_TRUE(policy_.onTrial());
+  }
+  policy_.trialGoesOn();
+  EXPECT_FALSE(policy_.onTrial());
+}
+
+// A call runs for longer than launches are held up: the next ones wait for it as well.
+TEST_F(Trial, GoesOnAfterATimeout) {
+  begin();
+  for (std::uint32_t i = 1; i < UnwaitedCalls::kMostTimeouts; ++i) {
+    ASSERT_TRUE(policy_.trialWaits());
+    policy_.trialTimesOut();
+    now_ += UnwaitedCalls::kTrialPatience;
+    ASSERT_TRUE(policy_.onTrial());
+  }
+  EXPECT_EQ(call(kUs), Verdict::kMove);
+  begin();
+  for (std::uint32_t i = 0; i < UnwaitedCalls::kMostTimeouts; ++i) {
+    policy_.trialTimesOut();
+  }
+  EXPECT_FALSE(policy_.onTrial());
+}
+
+TEST_F(Trial, ThoseThatFailedLetMoreAndMoreRoundsPass) {
+  const auto rests = [this] {
+    int count = 0;
+    while (!policy_.mayTry()) ++count;
+    return count;
+  };
+  EXPECT_EQ(rests(), 0);
+  for (const int most : {1, 2, 4, 8}) {
+    begin();
+    ASSERT_EQ(call(600 * kBefore), Verdict::kMove);
+    EXPECT_EQ(rests(), most);
+  }
+  begin();
+  ASSERT_EQ(calls(100, kBefore).first, Verdict::kRight);
+  EXPECT_EQ(rests(), 0);
+  begin();
+  ASSERT_EQ(call(600 * kBefore), Verdict::kMove);
+  EXPECT_EQ(rests(), 1);
+}
+
 }  // namespace
 }  // namespace gmac

@@ -172,6 +172,7 @@ class ZeroCopy {
   void keepFewMovesToCpu(std::size_t most);
   void beginTrial(std::uint64_t each, std::uint64_t every);
   void tryCall();
+  bool hasRoomForMoves();
   void lookAtCalls();
   // Calls since the newest round's end, at least one.
   std::uint64_t takeCalls();

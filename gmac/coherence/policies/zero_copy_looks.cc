@@ -80,10 +80,13 @@ void ZeroCopy::endTurns() {
     }
     blocks_.noteReadBacks();
     noteAny();
-    keepFewMovesToCpu(longer ? 0 : kMostByTurns);
+    keepFewMovesToCpu(longer || !unwaited_.mayTry() ? 0 : kMostByTurns);
     // (Another thread's kernel that is launched before the move would be waited for, and may itself
     // wait for what this thread launches next.)
     paused = !moves_.empty() && !coherence::openWaits() && launches_.pause(lock, 0);
+    if (!paused) {
+      keepFewMovesToCpu(0);  // (what moves at a wait would not be tried)
+    }
   }
   if (paused) {
     moveDue(true);
@@ -128,10 +131,10 @@ void ZeroCopy::tryCall() {
   const os::SignalsBlocked blocked;
   {
     Lock lock(mutex_);
-    if (!unwaited_.onTrial()) {
+    if (!unwaited_.onTrial() || !unwaited_.trialWaits()) {
       return;
     }
-    if (looks_ || launches_.paused() || cannotLook()) {
+    if (looks_ || launches_.paused() || cannotLook() || !hasRoomForMoves()) {
       unwaited_.trialGoesOn();
       return;
     }
@@ -139,10 +142,11 @@ void ZeroCopy::tryCall() {
     const bool paused = launches_.pause(lock, UnwaitedCalls::kTrialPatience);
     looks_ = false;
     if (!paused) {
-      unwaited_.trialEnds();
+      unwaited_.trialTimesOut();
       return;
     }
-    if (unwaited_.tried(ledger_.times().now()) != UnwaitedCalls::Verdict::kMove) {
+    if (!unwaited_.onTrial() ||
+        unwaited_.tried(ledger_.times().now()) != UnwaitedCalls::Verdict::kMove) {
       launches_.resume(lock);
       return;
     }
@@ -154,6 +158,16 @@ void ZeroCopy::tryCall() {
     }
   }
   moveDue(true);
+}
+
+// (Nothing may be thrown while launches are held up.)
+bool ZeroCopy::hasRoomForMoves() {
+  try {
+    moves_.reserve(moves_.size() + kMostByTurns);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // Where something has got one copy as accesses waited, whether calls take longer than before in the
