@@ -181,19 +181,18 @@ bool RepeatedLaunches::anyToMark() const noexcept {
          launched != waited_.load();
 }
 
-// (Accesses without a fault wait a little longer, and nothing else.)
+// (Accesses without a fault wait a little longer, and nothing else. Of two waits at once one may
+// not be counted.)
 bool RepeatedLaunches::marksForWait() noexcept {
   if (!anyToMark()) {
     return false;
   }
   const std::uint64_t faults = stats().readFaults.value() + stats().writeFaults.value();
-  if (faults != faults_.exchange(faults, std::memory_order_relaxed) ||
-      blocks_.protocol().fetchesAtSync()) {
-    unused_.store(0, std::memory_order_relaxed);
-  }
-  const bool marks = unused_.load(std::memory_order_relaxed) < kMostUnused;
-  unused_.fetch_add(marks ? 1 : 0, std::memory_order_relaxed);
-  return marks;
+  const bool came = faults != faults_.exchange(faults, std::memory_order_relaxed);
+  const int score =
+      std::clamp(score_.load(std::memory_order_relaxed) + (came ? 1 : -1), 0, kMostScore);
+  score_.store(score, std::memory_order_relaxed);
+  return score >= kLeastScore || blocks_.protocol().fetchesAtSync();
 }
 
 void RepeatedLaunches::note() noexcept {

@@ -11,9 +11,9 @@
 //    kernels use, and nothing is lent, awaited by the call itself or due to move, and no access is
 //    to go first (access_turns.h).
 //  - The end of such launches is known without a mark where the program has waited for all of them.
-//    Else they are marked before it waits, as whoever comes for an object then has less to wait for;
-//    but after kMostUnused such marks with no access between them no longer, until there is one: a
-//    mark takes the lock, so that no thread's launches repeat.
+//    Else they are marked before it waits, as whoever comes for an object then has less to wait
+//    for; but not where accesses come after fewer than half of such waits: a mark takes the lock,
+//    so that no thread's launches repeat.
 //  - While the CPU and kernels use objects at once (concurrent_use.h), waits of the program have
 //    nothing to do either, and need no lock, unless a round was slow.
 //  - Objects with one copy are checked now and then, and launches are counted that nothing waits
@@ -47,7 +47,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
  public:
   static constexpr std::size_t kMostStreams = 32;
   static constexpr std::int64_t kMostUnchecked = 15;
-  static constexpr std::uint32_t kMostUnused = 16;
+  static constexpr int kMostScore = 16;
+  static constexpr int kLeastScore = 4;
 
   RepeatedLaunches(ObjectMutex& mutex, accel::Accelerator& accelerator, Ledger& ledger,
                    Loans& loans, Blocks& blocks, PromptWaits& promptWaits, UnwaitedCalls& unwaited,
@@ -121,7 +122,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   std::atomic<bool> marking_{false};        // run() is under way
   std::atomic<std::uint64_t> noted_{0};     // so many when launches were allowed
   std::atomic<std::uint64_t> waited_{0};    // so many the program has waited for
-  std::atomic<std::uint32_t> unused_{0};    // marks for waits, since the newest access
+  std::atomic<int> score_{kMostScore};      // one more after a wait with an access, else one less
   std::atomic<std::uint64_t> faults_{0};    // of all time, by the newest wait
 
   // Of rounds at whose wait nothing was to be done, in nanoseconds.

@@ -18,7 +18,7 @@ const std::vector<std::string> kPrograms = {
     "two_streams",     "prefetch_advise", "allocation_churn", "small_training", "small_reads",
     "short_records",   "devices_in_turn", "devices_at_once",  "devices_jacobi", "devices_links",
     "devices_random",  "devices_pool",    "devices_phases",   "working_set",    "filled_ahead",
-    "disjoint_arrays", "phase_change"};
+    "disjoint_arrays", "phase_change",    "event_counters",   "small_objects",  "own_streams"};
 // Asked for by name only: these show what is told to programs that cannot be served.
 const std::vector<std::string> kOtherPrograms = {"managed_variable", "ping_pong"};
 const std::vector<std::string> kRuntimes = {"static", "shared"};

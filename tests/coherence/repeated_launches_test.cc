@@ -201,12 +201,25 @@ TEST_P(RepeatedLaunches, WaitsForAPartSaveTheMarkWhereNobodyComes) {
   ASSERT_NO_FATAL_FAILURE(rounds(200));
   EXPECT_EQ(marks(), before);
   EXPECT_EQ(stats().repeatedCalls.value(), repeated + 400) << "each stream keeps its place";
-  for (int access = 0; access < 3; ++access) {
+  const auto access = [&] {
     EXPECT_EQ(data_[0], value_);
     EXPECT_EQ(other[0], sum);
+  };
+  // Now and then: an access marks what there is, and waits do not.
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_NO_FATAL_FAILURE(rounds(4));
     const std::size_t marked = marks();
-    ASSERT_NO_FATAL_FAILURE(rounds(1));
-    EXPECT_GT(marks(), marked) << "somebody comes";
+    access();
+    EXPECT_LE(marks(), marked + 2);
+    ASSERT_NO_FATAL_FAILURE(rounds(4));
+    EXPECT_LE(marks(), marked + 12) << "what the launches after the access begin with";
+  }
+  // After each wait.
+  for (int i = 0; i < 20; ++i) {
+    access();
+    const std::size_t marked = marks();
+    ASSERT_NO_FATAL_FAILURE(rounds(2));
+    EXPECT_TRUE(i < 16 || marks() > marked + 2) << i;
   }
   machine_->verify();
 }

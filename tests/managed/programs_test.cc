@@ -51,15 +51,14 @@ TEST_P(Programs, GiveTheSameBytesUnderGmac) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Programs,
-    ::testing::Combine(::testing::Values("graph_traversal", "jacobi", "kmeans", "image_filter",
-                                         "sparse_updates", "two_streams", "prefetch_advise",
-                                         "allocation_churn", "small_training", "small_reads",
-                                         "short_records", "devices_in_turn", "devices_at_once",
-                                         "devices_jacobi", "devices_links", "devices_random",
-                                         "devices_pool", "devices_phases", "working_set",
-                                         "filled_ahead", "disjoint_arrays", "phase_change"),
-                       ::testing::Values("static", "shared"),
-                       ::testing::Values("rolling", "lazy", "batch")),
+    ::testing::Combine(
+        ::testing::Values("graph_traversal", "jacobi", "kmeans", "image_filter", "sparse_updates",
+                          "two_streams", "prefetch_advise", "allocation_churn", "small_training",
+                          "small_reads", "short_records", "devices_in_turn", "devices_at_once",
+                          "devices_jacobi", "devices_links", "devices_random", "devices_pool",
+                          "devices_phases", "working_set", "filled_ahead", "disjoint_arrays",
+                          "phase_change", "event_counters", "small_objects", "own_streams"),
+        ::testing::Values("static", "shared"), ::testing::Values("rolling", "lazy", "batch")),
     [](const auto& of) {
       return std::string(std::get<0>(of.param)) + "_" + std::get<1>(of.param) + "_" +
              std::get<2>(of.param);
