@@ -41,6 +41,7 @@ void ZeroCopy::endTurns() {
   const os::SignalsBlocked blocked;
   bool paused = false;
   std::uint64_t each = 0;
+  std::uint64_t every = 0;
   {
     Lock lock(mutex_);
     if (!ledger_.quiet()) {
@@ -59,6 +60,7 @@ void ZeroCopy::endTurns() {
     WaitingThreads none;
     Blocks::RoundsList& objects = blocks_.rounds();
     each = took / calls;
+    every = (calls + count - 1) / count;
     const bool longer = judgeTurns(each);
     if (!longer) {
       for (Object& object : objects) {
@@ -69,7 +71,7 @@ void ZeroCopy::endTurns() {
                 .newest = std::max(took / count, std::uint64_t{1}),
                 .turns = std::max(turns_, 1U),
                 .calls = calls,
-                .every = (calls + count - 1) / count};
+                .every = every};
     turns_ = static_cast<std::uint32_t>((turns_ + count - 1) / count);  // of one launch
     for (auto next = objects.begin(); next != objects.end();) {
       Object& object = *next;
@@ -90,7 +92,7 @@ void ZeroCopy::endTurns() {
   }
   if (paused) {
     moveDue(true);
-    beginTrial(each, kernels_.every);
+    beginTrial(each, every);
   }
 }
 
