@@ -122,6 +122,20 @@ TEST_P(RepeatedLaunches, StreamsTakeTurns) {
   EXPECT_EQ(marks(), 2u);
 }
 
+// The work of each has ended, and the CPU has seen that, before the other one's begins.
+TEST_P(RepeatedLaunches, StreamsKeepTheirPlacesWhileTheyAreIdle) {
+  for (int i = 0; i < 3; ++i) {
+    for (const NativeStream stream : {kFirst, kSecond}) {
+      launchUnwatched(stream);
+      ASSERT_EQ(data_[0], value_);
+    }
+  }
+  EXPECT_FALSE(launchUnwatched(kFirst));
+  fake().runAll();
+  EXPECT_TRUE(launchUnwatched(kSecond));
+  EXPECT_EQ(data_[0], value_);
+}
+
 // One stream has been told to come after the flush, and the other has not.
 TEST_P(RepeatedLaunches, AStreamThatFollowsNoFlushIsOrderedFirst) {
   const auto copy = [&](std::size_t to) { *fake().at(data_ + to) = *fake().at(data_); };
