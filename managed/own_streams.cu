@@ -21,19 +21,6 @@ __global__ void advance(Word* words, std::size_t count, Word by) {
   if (i < count) words[i] += by;
 }
 
-// Owner.
-class Stream {
- public:
-  Stream() { check(cudaStreamCreate(&stream_), "cudaStreamCreate"); }
-  ~Stream() { (void)cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 std::vector<Word> work(unsigned thread, unsigned launches) {
   std::vector<Word> seen;
   const Stream stream;
@@ -44,7 +31,7 @@ std::vector<Word> work(unsigned thread, unsigned launches) {
     advance<<<blocksFor(kCount, kThreads), kThreads, 0, stream.get()>>>(words.data(), kCount,
                                                                         thread + 1);
     check(cudaGetLastError(), "launch");
-    check(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+    stream.wait();
     if (launch % kLooks == 0) seen.push_back(words[launch % kCount]);
   }
   words.free();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Shared by the managed-memory programs of this folder: their command line, how they end, the
-// clock, and memory of cudaMallocManaged. The programs use the CUDA runtime and nothing else: they
-// show that such programs run unmodified.
+// clock, streams, and memory of cudaMallocManaged. The programs use the CUDA runtime and nothing
+// else: they show that such programs run unmodified.
 //
 //   PROGRAM [--size small|medium|large] [--output FILE] [--no-check]
 //
@@ -91,6 +91,20 @@ class Array {
  private:
   T* data_ = nullptr;
   std::size_t count_ = 0;
+};
+
+// A stream. Owner.
+class Stream {
+ public:
+  Stream() { check(cudaStreamCreate(&stream_), "cudaStreamCreate"); }
+  ~Stream() { (void)cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+  void wait() const { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
+
+ private:
+  cudaStream_t stream_ = nullptr;
 };
 
 // Appends values to the bytes of a result.

@@ -41,20 +41,6 @@ void fold(std::vector<Word>& digest, const Word* out, std::size_t count) {
     digest[i % digest.size()] = digest[i % digest.size()] * 31 + out[i];
 }
 
-// A stream. Owner.
-class Stream {
- public:
-  Stream() { check(cudaStreamCreate(&stream_), "cudaStreamCreate"); }
-  ~Stream() { (void)cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  cudaStream_t get() const { return stream_; }
-  void wait() const { check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"); }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 constexpr std::size_t kDigestWords = 1024;
 
 std::vector<Word> work(unsigned thread, std::size_t count, unsigned rounds) {
