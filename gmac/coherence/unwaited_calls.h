@@ -40,8 +40,10 @@
 // The bound: looks and moves in vain take one in kPrice of the runs' time and kFirstSaved, but for
 // the way back. A run whose kernels one copy makes slow pays for that in 2 * kFirst calls, or in as
 // much time as its moves take; and where runs before have spent what was saved, in kPrice times as
-// much. (A wait of any thread ends the run. And where, by the time that it can pay, more is in
-// flight than ends within kMostPatience, it pays until the program waits.)
+// much. A trial that fails takes an eighth more than its calls took before, and one stretch, or
+// kMostTimeouts times kTrialPatience, and the moves. (A wait of any thread ends the run. And where,
+// by the time that it can pay, more is in flight than ends within kMostPatience, it pays until the
+// program waits.)
 #ifndef GMAC_COHERENCE_UNWAITED_CALLS_H_
 #define GMAC_COHERENCE_UNWAITED_CALLS_H_
 

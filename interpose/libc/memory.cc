@@ -12,9 +12,10 @@
 //  - Longer ones go to libc unless one end is near shared memory.
 //
 // They are also called before anything else works: before this library is relocated or its
-// constructors have run, in the dynamic linker's callbacks, in malloc, in signal handlers and in
-// the runtime itself. So until libc's functions are known a few instructions do their work, nothing
-// here allocates, and no thread-local variable is read unless one end is near shared memory.
+// constructors have run, in the dynamic linker's callbacks, in malloc, in signal handlers and,
+// where it is linked statically, in the runtime itself. So until libc's functions are known a few
+// instructions do their work, nothing here allocates, and no thread-local variable is read unless
+// one end is near shared memory.
 //
 // All functions are thread-safe. Builds with the address or the thread sanitizer leave them out:
 // the sanitizer has its own, and shared memory then faults block by block.
