@@ -18,8 +18,9 @@ namespace gmac {
 //
 // Where it has waited for newer work for kLong, the device has been given a lot, and would be
 // before each access. So it is crowded from then on, until no access has had to wait for newer work
-// for kCrowded. While it is crowded, or an access has a claim, a launch waits until what its queue
-// has been given before is over.
+// for kCrowded. While it is crowded, an access that has to wait for newer work has a claim at once;
+// and while that is so, or an access has a claim, a launch waits until what its queue has been
+// given before is over.
 //
 // What an access or a launch waits for may itself need a launch (a host function in a stream that
 // waits for another thread, or kernels that wait for each other). So launches are held up for a
@@ -42,8 +43,8 @@ class AccessTurns {
   // An access begins to wait for device work; `newer`: it has waited for older work before, and for
   // such work for so long. Whether it has a claim from now on, which it ends.
   bool waits(Nanoseconds now, bool newer, Nanoseconds waited) {
+    const bool claims = waited >= kLong || (newer && crowded(now));
     noteWait(now, newer, waited);
-    const bool claims = waited >= kLong;
     claims_.fetch_add(claims ? 1 : 0);
     return claims;
   }

@@ -50,7 +50,8 @@ void Acquire::beforeDeviceWait(std::optional<accel::NativeStream> stream,
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
   // Of an event only the program knows where it was recorded.
   if (stream == accel::kForeignStream) {
-    stream = ledger_.onlyStream();
+    stream = readBacks_.streamOfEvent();
+    stream = stream ? stream : ledger_.onlyStream();
     if (!stream) {
       readBacks_.noteWait();
       return;
@@ -71,12 +72,7 @@ Status Acquire::afterDeviceWait(const coherence::DeviceWait& wait) {
     Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
     splitting_.afterWait();
     readBacks_.afterWait(lock, wait, now);
-    // (Where waits take the lock, launches have to as well: nobody would measure the rounds of what
-    // the CPU and kernels use at once.)
-    const bool rests = readBacks_.restsUnlocked();
-    if (rests || blocks_.concurrentObjects().empty()) {
-      repeated_.allow(lock, rests);
-    }
+    repeated_.allow(lock, readBacks_.waitsWithoutLock());
   }
   if (!blocks_.protocol().fetchesAtSync()) {
     return {};

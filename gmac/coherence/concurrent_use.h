@@ -46,6 +46,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -180,15 +181,6 @@ class ConcurrentUse {
   Nanoseconds beforeOfCall() const {
     return before_ * every_ / std::max(everyNow_, every_) + kCall;
   }
-  // Rounds whose begin and end were not told: what one took on average.
-  Verdict took(Nanoseconds took, std::uint64_t rounds = 1) {
-    Verdict verdict = Verdict::kOpen;
-    const auto most = std::min<std::uint64_t>(rounds, RoundTrial::kRounds);
-    for (std::uint64_t i = 0; i < most && verdict == Verdict::kOpen; ++i) {
-      verdict = judge(took, std::nullopt);
-    }
-    return verdict;
-  }
   // A round of so many calls that has ended now; `queue`: that was waited for; none: all.
   // `contended`: several threads wait.
   Verdict took(Nanoseconds now, Nanoseconds took, std::optional<Queue> queue, bool contended,
@@ -223,6 +215,58 @@ class ConcurrentUse {
   Verdict tookTooLong() {
     count_ = 0;
     return judge(patience() + 1, std::nullopt);
+  }
+  // Rounds on a queue that go on without the lock of all objects (repeated_launches.h).
+  struct Unlocked {
+    Nanoseconds begun = 0;     // the one that has not ended; 0: there is none
+    std::uint64_t calls = 0;   // of it
+    std::uint64_t rounds = 0;  // that have ended, and were not slow
+    Nanoseconds took = 0;      // together
+    Nanoseconds ended = 0;     // the newest of them
+  };
+  // They do so from now on: what has begun. What takes longer than patienceOf() is slow, and comes
+  // back.
+  Unlocked leaves(Queue queue) {
+    const Round* const own = roundOf(queue);
+    const Unlocked begun = own == nullptr ? Unlocked{} : Unlocked{own->begun, own->calls};
+    forgetIf([queue](Queue other) { return other == queue; });
+    return begun;
+  }
+  Nanoseconds patienceOf(std::optional<Queue> queue, bool contended) {
+    if (!queue || (!contended && several_ == 0)) {
+      return patience();
+    }
+    const Known* known = find(*queue);
+    if (known == nullptr && contended) {
+      known = &add(*queue, before_);
+    }
+    return known == nullptr ? std::numeric_limits<Nanoseconds>::max() : patience(known->before);
+  }
+  // They do no longer. None: of rounds that waits for all have ended.
+  Verdict comesBack(std::optional<Queue> queue, const Unlocked& of, bool contended) {
+    if (of.begun != 0 && queue) {
+      begins(of.begun, *queue);
+      Round* const own = roundOf(*queue);
+      if (own != nullptr) {
+        own->begun = std::min(own->begun, of.begun);
+        own->calls += of.calls;
+      }
+    }
+    if (of.rounds == 0) {
+      return Verdict::kOpen;
+    }
+    several_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(several_, of.rounds));
+    Known* const known = contended && queue ? find(*queue) : nullptr;
+    if (known != nullptr) {
+      known->goesOn(of.rounds, of.ended);
+    }
+    Verdict verdict = Verdict::kOpen;
+    const auto most = std::min<std::uint64_t>(of.rounds, RoundTrial::kRounds);
+    for (std::uint64_t i = 0; i < most && verdict == Verdict::kOpen; ++i) {
+      const Nanoseconds took = of.took / of.rounds;
+      verdict = known != nullptr ? known->adds(took, patience(known->before)) : judge(took, queue);
+    }
+    return verdict;
   }
   // Whether calls were submitted for which nothing has waited yet.
   bool inRound() const { return count_ != 0; }
@@ -311,6 +355,14 @@ class ConcurrentUse {
       const Nanoseconds since = std::exchange(ended, now);
       const Nanoseconds took = since == 0 ? cycle : now - std::min(now, since);
       return cycle == 0 ? took : std::min(took, 2 * cycle);
+    }
+    // So many rounds have ended of which it was not told, the newest one then.
+    void goesOn(std::uint64_t rounds, Nanoseconds then) {
+      const Nanoseconds since = std::exchange(ended, then);
+      if (since != 0 && since < then) {
+        const Nanoseconds took = (then - since) / rounds;
+        cycleNow = (cycleNow + (cycle == 0 ? took : std::min(took, 2 * cycle))) / 2;
+      }
     }
     // A trial is kRounds rounds, and fails if they are slow on average: of those that another
     // thread has kept waiting there may be many in a row.

@@ -596,6 +596,16 @@ Result<Step> Launches::releaseForWork(Object& object, accel::NativeStream stream
 
 Status Launches::beginDeviceWork(accel::NativeStream stream,
                                  std::span<const coherence::DeviceRange> ranges) {
+  repeated_.submissionBegins();
+  const Status begun = beginStreamWork(stream, ranges);
+  if (!begun.ok()) {
+    repeated_.submissionEnds();
+  }
+  return begun;
+}
+
+Status Launches::beginStreamWork(accel::NativeStream stream,
+                                 std::span<const coherence::DeviceRange> ranges) {
   const Timed timed(Phase::kLaunch);
   const Walk walk(blocks_);
   Lock lock(mutex_, os::SignalsBlocked::When::kWhereHandled);
@@ -654,7 +664,7 @@ Status Launches::beginDeviceWork(accel::NativeStream stream,
     submission.reads |= !range.write;
     submission.names |= range.address != nullptr;
   }
-  submission.usesAll = usesAll && !submission.lists;
+  submission.usesAll = usesAll;
   if (usesAll && !foreign) {
     if (blocks_.anyReadBacks() || blocks_.anyZeroCopy()) {
       concurrent_.begins(ledger_.times().now(), ledger_.queueOf(stream));
@@ -674,7 +684,8 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   accel::Ticket reader;
   accel::Ticket work;
   const bool awaited = submission_.awaited;
-  const bool usesAll = submission_.usesAll && submission_.stillOpen.value == 0;
+  const bool usesAll = submission_.usesAll;
+  const bool mayRepeat = !submission_.lists && submission_.stillOpen.value == 0 && !awaited;
   if (submitted && stream == accel::kForeignStream) {
     stats().called(0);
   } else if (submitted) {
@@ -697,10 +708,13 @@ Status Launches::endDeviceWork(accel::NativeStream stream, bool submitted) {
   const Status ended = ends(lock, reader);
   if (work.value != 0) {
     returns(lock, awaited, work, stream);
-    if (usesAll && !awaited && reader.value == 0) {
-      repeated_.allow(lock, false);
+    if (mayRepeat && reader.value == 0) {
+      repeated_.allow(lock, usesAll);
+    } else {
+      repeated_.refuse();
     }
   }
+  repeated_.submissionEnds();
   return status.ok() ? ended : status;
 }
 

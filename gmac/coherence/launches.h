@@ -93,7 +93,10 @@ class Launches {
   // use; of what is `held` for long they close all from now on.
   Status order(const void* address, std::size_t bytes, bool held);
   // Of what the CPU and kernels use at once: what rounds that took no lock tell of it.
-  ConcurrentUse::Verdict judgeRepeated() { return repeated_.judgeRounds(); }
+  UnlockedRounds::Judged judgeRepeated() { return repeated_.judgeRounds(); }
+  void forget(ConcurrentUse::Queue queue) { repeated_.forget(queue); }
+  // The next wait of the program has something to do. Under the lock.
+  void waitTakesLock() { repeated_.waitTakesLock(); }
   // So many calls, and the launches that took no lock before them, are work for which nothing has
   // waited yet. Under the lock.
   void countUnwaited(std::uint64_t calls);
@@ -121,9 +124,9 @@ class Launches {
   struct Submission {
     bool reads = false;                  // objects whose CPU copy stays current
     bool names = false;                  // objects itself, whoever else may use them
-    bool usesAll = false;                // may use all objects, and write them
     bool lists = false;                  // what is listed, and no more
     bool awaited = false;                // by the call itself
+    bool usesAll = false;                // and may write them
     bool own = false;                    // the library's own
     accel::Ticket stillOpen;             // copies of what the thread may go on writing
     const std::byte* checked = nullptr;  // the object that ceases to be used at once
@@ -161,6 +164,8 @@ class Launches {
                               Away* away, bool& awaited, Release release);
   void noteCall(const UsedObjects& used, adsmKernel_t kernel, std::size_t device,
                 accel::Ticket ticket);
+  Status beginStreamWork(accel::NativeStream stream,
+                         std::span<const coherence::DeviceRange> ranges);
   Status readyForWork(Lock& lock, accel::NativeStream stream, bool uses, bool& queueWaits,
                       bool* waited);
   template <typename Release>

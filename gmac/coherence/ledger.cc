@@ -144,6 +144,7 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
   }
   streamWork_ = works_;
   StreamWork& entry = **work;
+  entry.submitter = threadNumber();
   entry.unlisted = entry.ticket;
   entry.unlistedNumber = works_;
   entry.reads = reads || (pending && entry.reads);
@@ -153,7 +154,11 @@ Result<accel::Ticket> Ledger::submitted(accel::NativeStream stream, bool reads, 
 
 Result<accel::Ticket> Ledger::submittedListed(accel::NativeStream stream) {
   const auto work = mark(stream);
-  return work.ok() ? Result<accel::Ticket>((*work)->ticket) : work.status();
+  if (!work.ok()) {
+    return work.status();
+  }
+  (*work)->submitter = threadNumber();
+  return (*work)->ticket;
 }
 
 void Ledger::expectLaunches(DeviceUses& object) noexcept {
@@ -202,7 +207,7 @@ Result<accel::Ticket> Ledger::copied(accel::NativeStream stream, DeviceUses& obj
   return (*work)->ticket;
 }
 
-void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
+void Ledger::repeated(accel::NativeStream stream, bool ended, std::uint64_t thread) noexcept {
   const StreamWork* const known = workOf(stream);
   // What is only recorded runs when its graph is launched.
   if (known == nullptr || native_->capturing(stream)) {
@@ -210,6 +215,7 @@ void Ledger::repeated(accel::NativeStream stream, bool ended) noexcept {
   }
   StreamWork& work = streams_[static_cast<std::size_t>(known - begin())];
   submitting();
+  work.submitter = thread;
   work.number = work.unlistedNumber = streamWork_ = works_;
   if (ended) {
     work.unlisted = work.ticket;

@@ -106,11 +106,15 @@ class Ledger {
   // submitted to it:
   // no object has another writer. There is room for it.
   Result<accel::Ticket> copied(accel::NativeStream stream, DeviceUses& object);
-  // More work like the newest one of that stream has been submitted to it. `ended`: and is
-  // complete. Where the stream cannot be marked, waits for all of the device's work.
-  void repeated(accel::NativeStream stream, bool ended) noexcept;
+  // More work like the newest one of that stream has been submitted to it, by a thread
+  // (thread_number.h). `ended`: and is complete. Where the stream cannot be marked, waits for all
+  // of the device's work.
+  void repeated(accel::NativeStream stream, bool ended, std::uint64_t thread) noexcept;
   // The stream is destroyed and its handle may be reused. Its work stays known by its ticket.
   void streamDestroyed(accel::NativeStream stream);
+  // From now on some objects have other users than everybody: of the work of a stream that names
+  // what it uses it matters whether more follows.
+  void usersDiffer() { usersDiffer_ = true; }
   // All work of the application's streams has ended with their context.
   void contextEnded() {
     streamCount_ = 0;
@@ -220,14 +224,25 @@ class Ledger {
   // The stream whose work alone, of all work, is not known to have ended, or has been the newest;
   // none: there is not one.
   std::optional<accel::NativeStream> onlyStream() const noexcept;
-  // Calls f(stream) for the streams whose newest work is noted and which follow all flushes and all
-  // calls; but for those that mean another stream in each thread.
+  // Calls f(stream, thread) for the streams whose newest work is noted, with the thread that has
+  // submitted it, and which follow all flushes and all calls, and to which more work that names
+  // nothing can be noted; but for those that mean another stream in each thread.
   template <typename F>
   void forEachUpToDate(F f) const {
     const accel::NativeStreams::Fence newest =
         native_ == nullptr ? accel::NativeStreams::Fence{} : native_->newest();
     for (const StreamWork* work = begin(); work != end(); ++work) {
-      if (work->thread == kNoThread && !work->ended && work->fence == newest) {
+      if (work->thread == kNoThread && !work->ended && work->fence == newest &&
+          !(work->names && usersDiffer_)) {
+        f(work->stream, work->submitter);
+      }
+    }
+  }
+  // Calls f(stream) for the streams whose newest work that thread has submitted.
+  template <typename F>
+  void forEachOf(std::uint64_t thread, F f) const {
+    for (const StreamWork* work = begin(); work != end(); ++work) {
+      if (work->submitter == thread && !work->ended) {
         f(work->stream);
       }
     }
@@ -274,7 +289,8 @@ class Ledger {
     // The submitting thread, where the stream's number means another one in each; else kNoThread.
     // And whether the stream has ended, so that its number may mean another one.
     std::uint64_t thread = kNoThread;
-    accel::NativeStreams::Fence fence;  // what the stream follows
+    std::uint64_t submitter = kNoThread;  // of the newest
+    accel::NativeStreams::Fence fence;    // what the stream follows
     bool ended = false;
     bool sameStream(accel::NativeStream other, std::uint64_t otherThread) const {
       return stream == other && thread == otherThread && !ended;
@@ -320,6 +336,7 @@ class Ledger {
     std::uint64_t thread = kNoThread;
     accel::NativeStreams::Fence fence;
   } fenced_;
+  bool usersDiffer_ = false;
   std::vector<DeviceUses*> bound_;  // objects with bindings
   std::optional<std::thread::id> submitter_;
   std::atomic<std::size_t> hostFunctions_{0};  // queued in streams, and not over

@@ -29,6 +29,9 @@ Status Promises::setUsers(const void* address, Object::Users users, accel::Nativ
       }
     }
     if (!waited) {
+      if (users != Object::Users::kEverybody) {
+        ledger_.usersDiffer();
+      }
       object->withPages([&](Object& part) {
         part.users = users;
         part.userStream = stream;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "gmac/accel/backoff.h"
+#include "gmac/base/thread_number.h"
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
 #include "gmac/observe/stats.h"
@@ -44,54 +45,120 @@ bool RepeatedLaunches::usedByNone(accel::NativeStream stream) const {
                       [&](const Object& object) { return object.usedBy(stream); });
 }
 
-void RepeatedLaunches::allow(const Lock& lock, bool skipsWaits) {
-  const accel::Devices* const devices = accelerator_.devices();
-  if (due() || lock.turns().claimed() || loans_.any(coherence::Lent::kOnDevice) ||
-      promptWaits_.on() || unwaited_.onTrial() || ledger_.submissionUnderWay() ||
-      (lock.turns().any() && lock.turns().crowded(ledger_.times().now()))) {
-    return;
+// A thread looks at what is noted for launches that repeat, if they may: whoever takes the lock
+// waits for it. (A handler of the program's that met a closed page would wait for its own thread.)
+class RepeatedLaunches::Inside {
+ public:
+  explicit Inside(RepeatedLaunches& launches) : launches_(launches) {
+    launches_.inside_.fetch_add(1);
+    may_ = launches_.due_.load();
   }
+  ~Inside() { launches_.inside_.fetch_sub(1); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+  bool may() const { return may_; }
+
+ private:
+  const os::SignalsBlocked blocked_{os::SignalsBlocked::When::kWhereHandled};
+  RepeatedLaunches& launches_;
+  bool may_ = false;
+};
+
+void RepeatedLaunches::allow(const Lock& lock, bool launch) {
+  if (launch) {
+    most_ = kMostUnchecked * std::exchange(waitedFor_, 1);
+    checked_ = launched_.load(std::memory_order_relaxed);
+    skipping_ = std::min(skipping_ + 1, kMostSkipping + 1);
+  }
+  const bool skip = waits_.skip && !judged_.bad && skipping_ <= kMostSkipping &&
+                    !concurrent_.unwaited() && !blocks_.concurrentObjects().empty() &&
+                    blocks_.watchedObjects().empty() && !blocks_.anyReadBacks();
+  allow(lock, UnlockedRounds::Mode{.skipsWaits = skip, .contended = waits_.contended});
+}
+
+void RepeatedLaunches::allow(const Lock& lock, const Waits& waits) {
+  waits_ = waits;
+  skipping_ = 0;
+  allow(lock, UnlockedRounds::Mode{.skipsWaits = waits.skip, .contended = waits.contended});
+}
+
+// The streams on which launches may repeat.
+bool RepeatedLaunches::findStreams(const Lock& lock) {
+  rounds_.clear();
   // (No stream follows the calls of other devices.)
-  if (devices != nullptr && (!devices->reachEachOther() || ledger_.callsElsewhere(0))) {
-    return;
+  const accel::Devices* const devices = accelerator_.devices();
+  if (lock.turns().claimed() || loans_.any(coherence::Lent::kOnDevice) || promptWaits_.on() ||
+      unwaited_.onTrial() ||
+      (devices != nullptr && (!devices->reachEachOther() || ledger_.callsElsewhere(0)))) {
+    return false;
   }
-  count_ = 0;
-  ledger_.forEachUpToDate([&](accel::NativeStream stream) {
-    if (count_ < kMostStreams && usedByNone(stream)) {
-      streams_[count_].launched.store(false, std::memory_order_relaxed);
-      streams_[count_++].stream = stream;
+  ledger_.forEachUpToDate([&](accel::NativeStream stream, std::uint64_t thread) {
+    if (!rounds_.full() && usedByNone(stream)) {
+      rounds_.add(stream, ledger_.queueOf(stream), thread);
     }
   });
-  if (count_ == 0) {
+  return !rounds_.streams().empty();
+}
+
+void RepeatedLaunches::allow(const Lock& lock, UnlockedRounds::Mode mode) {
+  if (due() || ledger_.submissionUnderWay()) {
     return;
   }
-  skipsWaits_ = skipsWaits;
-  patience_.store(concurrent_.patience(), std::memory_order_relaxed);
-  began_.store(0, std::memory_order_relaxed);
-  noted_.store(launched_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  left_.store(blocks_.anyZeroCopy() || unwaited_.tries() ? kMostUnchecked
-                                                         : std::numeric_limits<std::int64_t>::max(),
+  if (!findStreams(lock)) {
+    skipsWaits_.store(false, std::memory_order_relaxed);
+    refuse();
+    return;
+  }
+  repeats_.store(true, std::memory_order_relaxed);
+  mode.measures = blocks_.anyReadBacks() || blocks_.anyZeroCopy();
+  mode.crowded = lock.turns().any() && lock.turns().crowded(ledger_.times().now());
+  skipsWaits_.store(rounds_.start(mode, concurrent_), std::memory_order_relaxed);
+  const std::uint64_t launched = launched_.load(std::memory_order_relaxed);
+  noted_.store(launched, std::memory_order_relaxed);
+  left_.store(blocks_.anyZeroCopy() || unwaited_.tries()
+                  ? most_ - static_cast<std::int64_t>(launched - checked_)
+                  : std::numeric_limits<std::int64_t>::max(),
               std::memory_order_relaxed);
   due_.store(true);
 }
 
+// Whether launches may repeat when those are done that have the lock, or submit with it. (What
+// these wait for may need this launch.)
+bool RepeatedLaunches::comesToRepeat() noexcept {
+  if (due()) {
+    return true;
+  }
+  if (skipsWaits()) {
+    const Look look(mutex_);
+  }
+  if (inVain_.load(std::memory_order_relaxed) > 0) {
+    inVain_.fetch_sub(1, std::memory_order_relaxed);
+    return due();
+  }
+  for (accel::Backoff backoff; submitting() && !due();) {
+    if (backoff.waited() > kMostWait) {
+      inVain_.store(kNotAgain, std::memory_order_relaxed);
+      break;
+    }
+    backoff.step();
+  }
+  return due();
+}
+
 bool RepeatedLaunches::begin(accel::NativeStream stream) noexcept {
-  if (!due()) {
+  if (!comesToRepeat()) {
     return false;
   }
   inside_.fetch_add(1);
   // A host function runs between launches, and what it writes is released by the next one.
   if (due_.load() && ledger_.hostFunctionsRun()) {
-    const auto end = streams_.begin() + count_;
-    const auto found = std::find_if(streams_.begin(), end,
-                                    [&](const Stream& one) { return one.stream == stream; });
-    if (found != end && left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
-      found->launched.store(true, std::memory_order_relaxed);
+    UnlockedRounds::Stream* const found = rounds_.find(stream);
+    if (found != nullptr && rounds_.mayLaunch(*found) &&
+        left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
       launched_.fetch_add(1);
       here.inside = true;
-      if (skipsWaits_ && began_.load(std::memory_order_relaxed) == 0) {
-        began_.store(ledger_.times().now(), std::memory_order_relaxed);
-      }
+      rounds_.launches(*found, rounds_.measures() ? ledger_.times().now() : 0, threadNumber());
       return true;
     }
   }
@@ -109,70 +176,90 @@ void RepeatedLaunches::end(accel::NativeStream stream, bool submitted) noexcept 
   inside_.fetch_sub(1);
   if (noted) [[unlikely]] {
     Lock lock(mutex_);
-    ledger_.repeated(stream, false);
+    ledger_.repeated(stream, false, threadNumber());
     ledger_.submissionEnds();
     lock.changed();
   }
+}
+
+coherence::DeviceWait RepeatedLaunches::atEnd(
+    std::optional<accel::NativeStream> stream) const noexcept {
+  coherence::DeviceWait wait;
+  wait.rounds.atEnd = skipsWaits() && !blocks_.anyReadBacks();
+  wait.rounds.ofEvent = stream == accel::kForeignStream;
+  wait.rounds.stream = stream;
+  wait.rounds.until = wait.rounds.atEnd ? ledger_.times().now() : 0;
+  return wait;
 }
 
 coherence::DeviceWait RepeatedLaunches::waitBegins(
     std::optional<accel::NativeStream> stream) noexcept {
   coherence::DeviceWait wait;
   if (!due()) {
-    return wait;
+    return atEnd(stream);
   }
-  // A handler of the program's that met a closed page would wait for its own thread.
-  const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
-  inside_.fetch_add(1);
-  if (due_.load()) {
-    const std::uint64_t launched = launched_.load();
-    const bool any = launched != noted_.load(std::memory_order_relaxed);
-    wait.skipped = skipsWaits_ && any;
-    // What is counted has been submitted where no other thread is inside.
-    const bool all =
-        std::all_of(streams_.begin(), streams_.begin() + count_, [&](const Stream& one) {
-          return !stream || one.stream == *stream || !one.launched.load(std::memory_order_relaxed);
-        });
-    if (any && all && inside_.load() == 1) {
-      wait.launches = launched;
-    }
+  const Inside inside(*this);
+  if (!inside.may()) {
+    return atEnd(stream);
   }
-  inside_.fetch_sub(1);
+  const std::uint64_t launched = launched_.load();
+  const bool any = launched != noted_.load(std::memory_order_relaxed);
+  // What is counted has been submitted where no other thread is inside.
+  if (any && rounds_.onlyLaunchedOn(stream) && inside_.load() == 1) {
+    wait.launches = launched;
+  }
+  rounds_.waitBegins(stream, threadNumber(), any, wait);
   return wait;
 }
 
-bool RepeatedLaunches::waitEnded(const coherence::DeviceWait& wait) noexcept {
-  const bool forAll = wait.launches != 0 && wait.launches == launched_.load();
-  if (forAll) {
+// A wait has ended that was not noted when it began. (Its round is where it was.)
+bool RepeatedLaunches::endsWithoutLock(const coherence::DeviceWait& wait,
+                                       ConcurrentUse::Nanoseconds now) noexcept {
+  if (!comesToRepeat()) {
+    return false;
+  }
+  const Inside inside(*this);
+  if (!inside.may()) {
+    return false;
+  }
+  const std::optional<accel::NativeStream> stream =
+      wait.rounds.ofEvent ? std::optional(accel::kForeignStream) : wait.rounds.stream;
+  coherence::DeviceWait late;
+  rounds_.waitBegins(stream, threadNumber(), true, late);
+  late.rounds.until = std::min(late.rounds.until, wait.rounds.until);
+  late.rounds.since = late.rounds.since > wait.rounds.until ? 0 : late.rounds.since;
+  return late.skipped && rounds_.waitEnded(late, threadNumber(), now);
+}
+
+// Where launches have ceased to repeat meanwhile, or the round was slow, what has begun is, or
+// goes, back under the lock, and its end is seen there.
+bool RepeatedLaunches::waitEnded(coherence::DeviceWait& wait) noexcept {
+  if (wait.launches != 0 && wait.launches == launched_.load()) {
     waited_.store(wait.launches);
   }
   if (wait.skipped) {
     unwaited_.waited();
   }
-  if (!wait.skipped || !due()) {
-    return false;
-  }
-  const std::uint64_t began = forAll ? began_.exchange(0, std::memory_order_relaxed) : 0;
-  if (began == 0) {
+  const ConcurrentUse::Nanoseconds now =
+      wait.skipped || wait.rounds.atEnd ? ledger_.times().now() : 0;
+  if (wait.rounds.atEnd && endsWithoutLock(wait, now)) {
+    unwaited_.waited();
     return true;
   }
-  const std::uint64_t took = ledger_.times().now() - began;
-  if (took > patience_.load(std::memory_order_relaxed)) {
-    slowTook_.store(took, std::memory_order_relaxed);
+  if (!wait.rounds.noted) {
     return false;
   }
-  rounds_.fetch_add(1, std::memory_order_relaxed);
-  roundsTook_.fetch_add(took, std::memory_order_relaxed);
-  return true;
-}
-
-ConcurrentUse::Verdict RepeatedLaunches::judgeRounds() {
-  const std::uint64_t rounds = rounds_.exchange(0, std::memory_order_relaxed);
-  const std::uint64_t took = roundsTook_.exchange(0, std::memory_order_relaxed);
-  const std::uint64_t slow = slowTook_.exchange(0, std::memory_order_relaxed);
-  const auto verdict =
-      rounds > 0 ? concurrent_.took(took / rounds, rounds) : ConcurrentUse::Verdict::kOpen;
-  return slow == 0 || verdict == ConcurrentUse::Verdict::kBad ? verdict : concurrent_.took(slow);
+  if (!wait.skipped || comesToRepeat()) {
+    const Inside inside(*this);
+    if (inside.may() && rounds_.waitEnded(wait, threadNumber(), now)) {
+      return wait.skipped;
+    }
+  }
+  if (wait.skipped && wait.rounds.since != 0) {
+    wait.begun = true;
+    wait.stream = wait.rounds.stream;
+  }
+  return false;
 }
 
 bool RepeatedLaunches::anyToMark() const noexcept {
@@ -216,11 +303,15 @@ void RepeatedLaunches::run() noexcept {
   }
   const std::uint64_t launched = launched_.load();
   const bool ended = waited_.load() == launched && own == 0;
-  for (std::size_t i = 0; launched != noted_.load(std::memory_order_relaxed) && i < count_; ++i) {
-    if (streams_[i].launched.load(std::memory_order_relaxed)) {
-      ledger_.repeated(streams_[i].stream, ended);
+  const bool any = launched != noted_.load(std::memory_order_relaxed);
+  for (const UnlockedRounds::Stream& one : rounds_.streams()) {
+    if (any && one.launched.load(std::memory_order_relaxed)) {
+      ledger_.repeated(one.stream, ended, one.thread.load(std::memory_order_relaxed));
     }
   }
+  const UnlockedRounds::Judged judged = rounds_.stop(concurrent_);
+  judged_ = judged_.bad ? judged_ : judged;
+  waitedFor_ = std::max(waitedFor_, static_cast<std::int64_t>(rounds_.streamsWaitedFor()));
   marking_.store(false);
 }
 

@@ -118,10 +118,10 @@ coherence::DeviceWait WorkDoor::beforeDeviceWait(std::optional<accel::NativeStre
   if (wait.skipped) {
     return wait;
   }
-  if (wait.launches == 0 && parts_.repeated.marksForWait()) {
+  if (!wait.rounds.atEnd && wait.launches == 0 && parts_.repeated.marksForWait()) {
     parts_.repeated.note();
   }
-  if (asks) {
+  if (asks || wait.rounds.atEnd) {
     wait.asks = true;
     wait.stream = stream;
   } else {
@@ -131,10 +131,10 @@ coherence::DeviceWait WorkDoor::beforeDeviceWait(std::optional<accel::NativeStre
 }
 
 Status WorkDoor::afterDeviceWait(const coherence::DeviceWait& wait) {
-  if (parts_.forked() || parts_.repeated.waitEnded(wait)) {
+  coherence::DeviceWait ended = wait;
+  if (parts_.forked() || parts_.repeated.waitEnded(ended)) {
     return {};
   }
-  coherence::DeviceWait ended = wait;
   if (wait.asks) {
     parts_.acquire.beforeDeviceWait(wait.stream, ended);
   }

@@ -36,9 +36,19 @@ struct DeviceRange {
 struct DeviceWait {
   std::uint64_t launches = 0;  // all that were not marked, which the wait is for; 0: not that
   bool skipped = false;        // the runtime has nothing to do at this wait
-  bool asks = false;           // see beforeDeviceWait()
+  bool asks = false;           // see beforeDeviceWait(); or the runtime is told at the end alone
   bool begun = false;          // the policies know of it
   std::optional<accel::NativeStream> stream;  // of one that asks or has begun; none: all work
+  // What it may be the end of (unlocked_rounds.h).
+  struct Rounds {
+    bool noted = false;
+    bool atEnd = false;  // that is found out as the wait ends
+    bool ofEvent = false;
+    std::optional<accel::NativeStream> stream;  // none: of all; of an event, it is not known
+    std::uint64_t since = 0;  // the first launch; 0: there is none, or it is not known
+    std::uint64_t until = 0;  // the newest one of those that rounds began with
+  };
+  Rounds rounds;
 };
 
 // All methods are thread-safe. Do not call them from inside the accelerator's driver. Those that
@@ -60,10 +70,11 @@ class WorkPort {
   // The work has been submitted; submitted = false: that failed. Later CPU accesses to the ranges
   // that it may write wait for it.
   virtual Status endDeviceWork(accel::NativeStream stream, bool submitted);
-  // The same pair for a launch that may use every object and write it, where a launch on the same
-  // stream has been the newest event: takes no lock. False: call beginDeviceWork() instead. The
-  // program's handlers are kept out of the thread from the first to the second
-  // (os::SignalsBlocked). mayRepeat(): whether it is worth to ask. A load.
+  // The same pair for a launch that may use every object and write it, where work of the same
+  // stream has been the newest event: holds no lock meanwhile. May wait for another thread's
+  // submission. False: call beginDeviceWork() instead. The program's handlers are kept out of the
+  // thread from the first to the second (os::SignalsBlocked). mayRepeat(): whether it is worth to
+  // ask. Loads.
   virtual bool mayRepeat() const noexcept;
   virtual bool beginRepeated(accel::NativeStream stream) noexcept;
   virtual void endRepeated(accel::NativeStream stream, bool submitted) noexcept;

@@ -162,11 +162,14 @@ TEST_F(Concurrently, SoDoRoundsThatGainNothing) {
 // As where launches repeat, of which the average is told: each counts.
 TEST_F(Concurrently, RoundsThatAreToldTogetherCountEach) {
   use_.joins(100 * kUs, 0);
-  EXPECT_EQ(use_.took(120 * kUs, 15), Verdict::kOpen);
-  EXPECT_EQ(use_.took(120 * kUs, 15), Verdict::kOpen);
-  EXPECT_EQ(use_.took(120 * kUs, 15), Verdict::kBad);
-  EXPECT_EQ(use_.took(90 * kUs, 1000), Verdict::kGood);
-  EXPECT_EQ(use_.took(90 * kUs, 0), Verdict::kOpen) << "of none";
+  const auto together = [&](ConcurrentUse::Nanoseconds each, std::uint64_t rounds) {
+    return use_.comesBack(std::nullopt, {.rounds = rounds, .took = each * rounds}, false);
+  };
+  EXPECT_EQ(together(120 * kUs, 15), Verdict::kOpen);
+  EXPECT_EQ(together(120 * kUs, 15), Verdict::kOpen);
+  EXPECT_EQ(together(120 * kUs, 15), Verdict::kBad);
+  EXPECT_EQ(together(90 * kUs, 1000), Verdict::kGood);
+  EXPECT_EQ(together(90 * kUs, 0), Verdict::kOpen) << "of none";
 }
 
 TEST_F(Concurrently, TheObjectWithTheShortestRoundsCounts) {

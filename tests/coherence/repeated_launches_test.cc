@@ -248,6 +248,31 @@ TEST_P(RepeatedLaunches, WhatComesWhileTheProgramWaitsIsNotWaitedFor) {
   EXPECT_EQ(data_[0], value_);
 }
 
+// Else threads that launch one after another would keep each other from doing without the lock.
+TEST_P(RepeatedLaunches, WhoeverLaunchesMeanwhileWaitsForASubmissionWithTheLock) {
+  (void)machine_->launch(kSecond, [] {});
+  data_[0] = value_ = 4;
+  EXPECT_FALSE(work().mayRepeat());
+  const DeviceRange everything{nullptr, 0, true};
+  ASSERT_TRUE(work().beginDeviceWork(kFirst, {&everything, 1}).ok());
+  EXPECT_TRUE(work().mayRepeat());
+  std::atomic<bool> repeated{false};
+  std::thread launcher([&] {
+    while (!work().beginRepeated(kFirst)) {
+    }
+    fake().submit(kFirst, bump());
+    work().endRepeated(kFirst, true);
+    repeated = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(repeated);
+  fake().submit(kFirst, bump());
+  ASSERT_TRUE(work().endDeviceWork(kFirst, true).ok());
+  launcher.join();
+  EXPECT_EQ(data_[0], 6);
+  EXPECT_FALSE(work().mayRepeat()) << "nobody submits any more, and the byte is open";
+}
+
 // Another thread begins to wait before the launch has reached the stream.
 TEST_P(RepeatedLaunches, ALaunchThatIsUnderWayIsNotWaitedFor) {
   launchUnwatched();
@@ -375,21 +400,67 @@ TEST_P(RepeatedLaunches, ACallOfTheLibrarysComesFirst) {
   EXPECT_EQ(data_[0], value_);
 }
 
-TEST_P(RepeatedLaunches, CopiesOfTheProgramsDoNot) {
+// A copy closes what it names, and says nothing of all objects.
+TEST_P(RepeatedLaunches, CopiesOfTheProgramsDoNotWhereSomethingIsOpen) {
+  const auto copy = [&](std::uint8_t* to) {
+    const DeviceRange range{to, 1, true};
+    ASSERT_TRUE(work().beginDeviceWork(kFirst, {&range, 1}).ok());
+    fake().submit(kFirst, [this, to] { *fake().at(to) = 30; });
+    ASSERT_TRUE(work().endDeviceWork(kFirst, true).ok());
+  };
+  launchUnwatched();
+  ASSERT_NO_FATAL_FAILURE(copy(data_));
+  value_ = 30;
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
+  launchUnwatched();
+  data_[0] = value_ = 40;
+  ASSERT_NO_FATAL_FAILURE(copy(other));
+  EXPECT_FALSE(launchUnwatched());
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_EQ(data_[0], value_);
+  EXPECT_EQ(other[0], 30);
+}
+
+// The copy names what it uses, and the launch after it has promised not to use the other object.
+TEST_P(RepeatedLaunches, AfterACopyALaunchUsesNoOtherStreamsObjects) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(64 * kKiB);  // one for itself
+  ASSERT_TRUE(deviceMemory().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
+  (void)machine_->launch(kSecond, [=, this] { *fake().at(other) = 9; });
+  fake().runAll();
   launchUnwatched();
   const DeviceRange range{data_, 1, true};
   ASSERT_TRUE(work().beginDeviceWork(kFirst, {&range, 1}).ok());
   fake().submit(kFirst, [this] { *fake().at(data_) = 30; });
   ASSERT_TRUE(work().endDeviceWork(kFirst, true).ok());
+  fake().runAll();
   value_ = 30;
-  EXPECT_FALSE(launchUnwatched()) << "a copy says nothing of all objects";
-  EXPECT_TRUE(launchUnwatched());
+  EXPECT_FALSE(launchUnwatched());
+  EXPECT_EQ(other[0], 9);
+  EXPECT_EQ(fake().pending(), 1u) << "its access does not wait for that launch";
+  EXPECT_EQ(data_[0], value_);
+}
+
+// The copy has named the object, which is the other stream's, and the launch does not use it.
+TEST_P(RepeatedLaunches, AfterACopyOfAnotherStreamsObjectItsEndIsStillAwaited) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(64 * kKiB);
+  ASSERT_TRUE(deviceMemory().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
+  launchUnwatched();
+  const DeviceRange range{other, 1, true};
+  ASSERT_TRUE(work().beginDeviceWork(kFirst, {&range, 1}).ok());
+  fake().submit(kFirst, [this, other] { *fake().at(other) = 30; });
+  ASSERT_TRUE(work().endDeviceWork(kFirst, true).ok());
+  launchUnwatched();
+  EXPECT_EQ(other[0], 30);
   EXPECT_EQ(data_[0], value_);
 }
 
 // What kernels of that stream do not use stays open.
 TEST_P(RepeatedLaunches, AnObjectOfAnotherStreamsDoesNotHinder) {
-  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(kPage);
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(64 * kKiB);
   ASSERT_TRUE(deviceMemory().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
   other[0] = 3;
   launchUnwatched(kFirst);

@@ -10,11 +10,15 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmac/coherence/memory_port.h"
@@ -1054,9 +1058,19 @@ TEST_P(ManagedProgram, SlowKernelsAreNoticedWhereOnlyWaitsTakeTheLock) {
     byte() = ++value_;
   }
   ASSERT_EQ(moved(), before + 1);
+  // Now and then a launch takes the lock, too, and checks whether the CPU still comes.
+  const std::uint64_t calls = stats().calls.value();
+  const std::uint64_t repeated = stats().repeatedCalls.value();
+  for (int i = 0; i < 160; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    wait();
+    ASSERT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }
+  EXPECT_GE(stats().calls.value() - calls - (stats().repeatedCalls.value() - repeated), 10u);
   const std::uint64_t movedBack = ended();
   int slow = 0;
-  for (; slow < 20 && ended() == movedBack; ++slow) {
+  for (; slow < 40 && ended() == movedBack; ++slow) {
     ASSERT_NO_FATAL_FAILURE(kernel(at_));
     now += 1000;
     wait();
@@ -1245,6 +1259,220 @@ TEST_P(BusyStreams, TheObjectsOfThreadsWithAStreamEachGetOneCopy) {
   device.join();
   EXPECT_TRUE(allMoved()) << moved() - before << " moved, " << ended() - endedBefore << " back";
   machine_->verify();
+}
+
+// Two streams of one thread, each with an object of its own.
+class StreamsInTurns : public BusyStreams {
+ protected:
+  enum class Step : std::uint8_t {
+    kLaunchFirst,
+    kLaunchSecond,
+    kWaitFirst,
+    kWaitSecond,
+    kWaitAll,
+    kWaitIdle,  // for a stream without work
+    kEventOfFirst,
+    kEventOfSecond,
+    kLock
+  };
+  using Turn = std::vector<Step>;
+
+  void startTurns() {
+    fake().runAll();
+    MachineSetup strict = managed();
+    strict.clock = [this] { return now_; };
+    strict.zeroCopy.limits.slack = 0;
+    start(strict);
+    for (Stream& one : streams_) {
+      one.bytes = machine_->allocateArray<std::uint8_t>(kBlock);
+      one.value = one.bytes[0];
+    }
+  }
+  // Once each; the CPU comes for what it has waited for.
+  void take(const Turn& turn) {
+    for (const Step step : turn) {
+      const bool second =
+          step == Step::kLaunchSecond || step == Step::kWaitSecond || step == Step::kEventOfSecond;
+      if (second && other_ != nullptr) {
+        other_->does([&] { ASSERT_NO_FATAL_FAILURE(take(step)); });
+      } else {
+        ASSERT_NO_FATAL_FAILURE(take(step));
+      }
+    }
+  }
+  void take(Step step) {
+    switch (step) {
+      case Step::kLaunchFirst:
+      case Step::kLaunchSecond:
+        return launch(streams_[step == Step::kLaunchFirst ? 0 : 1]);
+      case Step::kWaitFirst:
+        return waitFor({&streams_[0]}, streams_[0].stream);
+      case Step::kWaitSecond:
+        return waitFor({&streams_[1]}, streams_[1].stream);
+      case Step::kWaitAll:
+        return waitFor({&streams_[0], &streams_[1]}, std::nullopt);
+      case Step::kWaitIdle:
+        return waitFor({}, accel::NativeStream{5});
+      case Step::kEventOfFirst:
+        return waitFor({&streams_[0]}, accel::kForeignStream);
+      case Step::kEventOfSecond:
+        return waitFor({&streams_[1]}, accel::kForeignStream);
+      case Step::kLock:
+        return machine_->verify();
+    }
+  }
+  // Once both have one copy, kernels of one of them become slow.
+  void expectSlowRoundsAreSeen(const Turn& turn, std::size_t slow, int rounds) {
+    ASSERT_NO_FATAL_FAILURE(startTurns());
+    const std::uint64_t before = moved();
+    const std::uint64_t movedBack = ended();
+    for (int i = 0; i < 300; ++i) {
+      ASSERT_NO_FATAL_FAILURE(take(turn));
+    }
+    ASSERT_EQ(moved(), before + 2);
+    ASSERT_EQ(ended(), movedBack);
+    streams_[slow].takes = 1000;
+    for (int i = 0; i < rounds && ended() == movedBack; ++i) {
+      ASSERT_NO_FATAL_FAILURE(take(turn));
+    }
+    EXPECT_NE(ended(), movedBack);
+    streams_[slow].takes = 10;
+  }
+
+  struct Stream {
+    accel::NativeStream stream{};
+    std::uint8_t* bytes = nullptr;
+    std::uint8_t value = 0;
+    std::uint64_t takes = 10;
+  };
+  void launch(Stream& one) {
+    (void)machine_->launch(one.stream, [&one, this] {
+      ++*fake().at(one.bytes);
+      now_ += one.takes;
+    });
+    ++one.value;
+  }
+  void waitFor(std::initializer_list<Stream*> some, std::optional<accel::NativeStream> stream) {
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(stream);
+    ++waits_;
+    skipped_ += wait.skipped ? 1 : 0;
+    for (Stream* const one : some) {
+      fake().runStream(one->stream);
+    }
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
+    for (Stream* const one : some) {
+      ASSERT_EQ(*const_cast<volatile std::uint8_t*>(one->bytes), one->value);
+      *const_cast<volatile std::uint8_t*>(one->bytes) = ++one->value;
+    }
+  }
+
+  std::uint64_t now_ = 1;
+  OtherThread* other_ = nullptr;  // whose stream the second one is
+  int waits_ = 0;
+  int skipped_ = 0;
+  std::array<Stream, 2> streams_{Stream{kStream}, Stream{kOther}};
+};
+
+// Whether or not there is always one that has begun: each stream's are measured for themselves.
+TEST_P(StreamsInTurns, MostOfTheirRoundsTakeNoLock) {
+  using enum Step;
+  const Turn turns[] = {
+      {kLaunchFirst, kWaitFirst, kLaunchSecond, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kWaitFirst, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kWaitAll},
+      {kLaunchFirst, kWaitSecond, kLaunchSecond, kWaitFirst},  // there always is
+      {kLaunchFirst, kWaitIdle, kWaitFirst, kWaitIdle, kLaunchSecond, kWaitSecond},
+      {kLaunchFirst, kEventOfFirst, kLaunchSecond, kEventOfSecond},
+  };
+  for (std::size_t i = 0; i < std::size(turns); ++i) {
+    SCOPED_TRACE(::testing::Message() << "turn " << i);
+    ASSERT_NO_FATAL_FAILURE(startTurns());
+    for (int k = 0; k < 300; ++k) {
+      ASSERT_NO_FATAL_FAILURE(take(turns[0]));
+    }
+    streams_[0].takes = streams_[1].takes = 4;  // (a round may be as long as two kernels then)
+    const std::uint64_t calls = stats().calls.value();
+    const std::uint64_t repeated = stats().repeatedCalls.value();
+    waits_ = skipped_ = 0;
+    for (int k = 0; k < 320; ++k) {
+      ASSERT_NO_FATAL_FAILURE(take(turns[i]));
+    }
+    EXPECT_GE(skipped_, waits_ * 3 / 4) << "of " << waits_;
+    EXPECT_TRUE(i != 0 || skipped_ >= waits_ - waits_ / 40)
+        << skipped_ << " of " << waits_ << ": a launch with the lock is no reason for a wait";
+    EXPECT_GE(stats().repeatedCalls.value() - repeated, (stats().calls.value() - calls) * 3 / 4);
+    streams_[0].takes = streams_[1].takes = 10;
+  }
+}
+
+// None is lost where something else takes the lock in between.
+TEST_P(StreamsInTurns, SlowRoundsOfEitherAreSeen) {
+  using enum Step;
+  const Turn turns[] = {
+      {kLaunchFirst, kWaitFirst, kLaunchSecond, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kWaitFirst, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kWaitSecond, kWaitFirst},
+      {kLaunchFirst, kLaunchSecond, kLock, kWaitFirst, kWaitSecond},
+      {kLaunchFirst, kWaitFirst, kLaunchSecond, kLock, kWaitSecond},
+      {kLock, kLaunchFirst, kLaunchSecond, kWaitFirst, kWaitSecond},
+      {kLaunchFirst, kWaitFirst, kLock, kLaunchSecond, kLock, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kWaitAll},
+      {kLaunchFirst, kLock, kLaunchSecond, kWaitAll},
+      {kLaunchFirst, kEventOfFirst, kLaunchSecond, kEventOfSecond},
+      {kLaunchFirst, kEventOfFirst, kLock, kLaunchSecond, kLock, kEventOfSecond},
+  };
+  for (std::size_t i = 0; i < std::size(turns); ++i) {
+    for (const std::size_t slow : {0, 1}) {
+      SCOPED_TRACE(::testing::Message() << "turn " << i << ", slow " << slow);
+      ASSERT_NO_FATAL_FAILURE(expectSlowRoundsAreSeen(turns[i], slow, 60));
+    }
+  }
+}
+
+// The second stream is another thread's.
+TEST_P(StreamsInTurns, SlowRoundsOfEitherThreadAreSeen) {
+  using enum Step;
+  OtherThread other;
+  other_ = &other;
+  const Turn turns[] = {
+      {kLaunchFirst, kLaunchSecond, kWaitFirst, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kLock, kWaitFirst, kLock, kWaitSecond},
+      {kLaunchFirst, kLaunchSecond, kEventOfFirst, kEventOfSecond},
+      {kLaunchFirst, kLaunchSecond, kLock, kEventOfFirst, kLock, kEventOfSecond},
+  };
+  for (std::size_t i = 0; i < std::size(turns); ++i) {
+    for (const std::size_t slow : {0, 1}) {
+      SCOPED_TRACE(::testing::Message() << "turn " << i << ", slow " << slow);
+      ASSERT_NO_FATAL_FAILURE(expectSlowRoundsAreSeen(turns[i], slow, 200));
+    }
+  }
+  other_ = nullptr;
+}
+
+// Two threads that each wait for events of their own, so that the other one's kernel still runs.
+TEST_P(BusyStreams, RoundsOfThreadsEndWithTheirOwnEvents) {
+  fake().runWhenAsked(40);
+  OtherThread other;
+  std::byte* const second = machine_->allocate(kBlock);
+  const auto at = [](std::byte* byte) { return reinterpret_cast<std::uint8_t*>(byte); };
+  const auto see = [&](std::byte * byte) -> volatile std::uint8_t& { return *at(byte); };
+  std::uint8_t value = see(second);
+  const std::uint64_t before = moved();
+  const auto round = [&](std::byte* object, accel::NativeStream stream, std::uint8_t* sum) {
+    const coherence::DeviceWait wait = machine_->work().beforeDeviceWait(accel::kForeignStream);
+    fake().runStream(stream);
+    ASSERT_TRUE(machine_->work().afterDeviceWait(wait).ok());
+    ASSERT_EQ(see(object), ++*sum);
+    see(object) = ++*sum;
+    (void)machine_->launch(stream, [=, this] { ++*fake().at(at(object)); });
+  };
+  (void)machine_->launch(kStream, [=, this] { ++*fake().at(at(at_)); });
+  other.does([&] { (void)machine_->launch(kOther, [=, this] { ++*fake().at(at(second)); }); });
+  for (int i = 0; i < 100 && moved() < before + 2; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round(at_, kStream, &value_));
+    other.does([&] { ASSERT_NO_FATAL_FAILURE(round(second, kOther, &value)); });
+  }
+  EXPECT_EQ(moved(), before + 2);
 }
 
 // Its kernels would reach the object over the bus, too.
@@ -1967,6 +2195,8 @@ TEST_P(Turns, RoundsOfSlowCallsEndIt) {
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManagedProgram, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, BusyStreams, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+INSTANTIATE_TEST_SUITE_P(Mirrors, StreamsInTurns, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManyObjects, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Moved" : "File"; });

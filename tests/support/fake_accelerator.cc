@@ -1112,6 +1112,12 @@ Result<Ticket> FakeAccelerator::mark(NativeStream stream, Ticket) {
   return submitted_[queue] == 0 ? Ticket{} : Ticket{submitted_[queue] << kQueueBits | queue};
 }
 
+void FakeAccelerator::runStream(NativeStream stream) {
+  const std::lock_guard guard(lock_);
+  const auto queue = static_cast<Queue>(kFirstStream + streamIndex(stream));
+  runUpTo(queue, submitted_[queue]);
+}
+
 void FakeAccelerator::submit(NativeStream stream, std::function<void()> work) {
   const std::lock_guard guard(lock_);
   push(static_cast<Queue>(kFirstStream + streamIndex(stream)), {0,

@@ -159,8 +159,9 @@ class FakeAccelerator final : public accel::Accelerator,
   // On which device an allocation lies; -1: on none.
   int deviceOf(const void* object) const;
 
-  // Runs all queued work.
+  // Runs all queued work; that of one stream, and what it comes after.
   void runAll();
+  void runStream(accel::NativeStream stream);
   // From now on queued work runs, all of it, once it has been asked for so many times in a row
   // whether the same piece of it has finished; 0: no longer.
   void runWhenAsked(std::uint64_t times) { mostAsked_ = times; }

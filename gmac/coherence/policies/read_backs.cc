@@ -16,6 +16,19 @@ namespace gmac {
 
 using Kind = WriterQueue::Kind;
 
+// (The only one that has begun on a stream on which the thread has launched last.)
+std::optional<accel::NativeStream> ReadBacks::streamOfEvent() const {
+  std::optional<accel::NativeStream> stream;
+  bool several = false;
+  ledger_.forEachOf(threadNumber(), [&](accel::NativeStream one) {
+    if (zeroCopy_.launchedOn(one)) {
+      several = several || stream.has_value();
+      stream = one;
+    }
+  });
+  return several ? std::nullopt : stream;
+}
+
 void ReadBacks::beforeWait(Lock& lock, std::optional<accel::NativeStream> stream) {
   zeroCopy_.waitBegins();
   // A function of the CPU in a stream may touch the object: it would wait for a copy that comes

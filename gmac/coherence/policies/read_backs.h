@@ -19,6 +19,7 @@
 #include "gmac/coherence/lock.h"
 #include "gmac/coherence/object.h"
 #include "gmac/coherence/policies/zero_copy.h"
+#include "gmac/coherence/repeated_launches.h"
 
 namespace gmac {
 
@@ -47,11 +48,16 @@ class ReadBacks {
 
   // Whether there is anything to do; needs no lock.
   bool any() const { return blocks_.anyReadBacks() || zeroCopy_.any(); }
-  // Whether nothing will be, while nobody takes the lock. Under the lock.
-  bool restsUnlocked() const { return !blocks_.anyReadBacks() && zeroCopy_.restsUnlocked(); }
+  // What waits have to do while nobody takes the lock. Under the lock.
+  RepeatedLaunches::Waits waitsWithoutLock() const {
+    return {.skip = !blocks_.anyReadBacks() && zeroCopy_.restsUnlocked(),
+            .contended = zeroCopy_.isContended()};
+  }
   // The program is about to wait, and neither the wait nor what follows it has anything to do.
   // Needs no lock.
   bool foundSettled() { return zeroCopy_.foundSettled(); }
+  // The stream whose round a wait of this thread's for an event is taken to end. Under the lock.
+  std::optional<accel::NativeStream> streamOfEvent() const;
   // The program waits, nobody knows for what. Needs no lock.
   void noteWait() { zeroCopy_.noteWait(); }
   // The program is about to wait: for all device work, or for that of one stream. Queues the

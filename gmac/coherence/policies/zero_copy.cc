@@ -88,6 +88,7 @@ void ZeroCopy::setDue(const Known& known) {
   if (std::none_of(moves_.begin(), moves_.end(), same)) {
     moves_.push_back(known);
     due_.store(true, std::memory_order_relaxed);
+    launches_.waitTakesLock();
   }
 }
 
@@ -152,8 +153,8 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
 }
 
 void ZeroCopy::waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round) {
-  if (launches_.judgeRepeated() == ConcurrentUse::Verdict::kBad) {
-    launches_.suspectAll();
+  if (const UnlockedRounds::Judged judged = launches_.judgeRepeated(); judged.bad) {
+    judged.queue ? leaveSlow(*judged.queue) : launches_.suspectAll();
     return;
   }
   if (round.took && !round.disturbed && !blocks_.concurrentObjects().empty() &&
@@ -211,7 +212,7 @@ void ZeroCopy::beginConcurrent(Lock& lock) {
 
 bool ZeroCopy::restsUnlocked() const {
   return unordered_ && !concurrent_.unwaited() && !blocks_.concurrentObjects().empty() &&
-         blocks_.watchedObjects().empty() && moves_.empty() && !concurrent_.inRound();
+         blocks_.watchedObjects().empty() && moves_.empty();
 }
 
 bool ZeroCopy::launchedOn(accel::NativeStream stream) const {
@@ -307,6 +308,7 @@ void ZeroCopy::streamDestroyed(accel::NativeStream stream) {
   const Lock lock(mutex_);
   const ConcurrentUse::Queue queue = ledger_.queueOf(stream);
   concurrent_.forget(queue);
+  launches_.forget(queue);
   const auto leaves = [queue](Object& object) { object.zeroCopy.isOnNoMore(queue); };
   std::ranges::for_each(blocks_.watchedObjects(), leaves);
   std::ranges::for_each(blocks_.concurrentObjects(), leaves);

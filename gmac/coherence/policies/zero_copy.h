@@ -51,8 +51,10 @@ class ZeroCopy {
   // Whether there is such an object, or the newest wait has seen one; needs no lock.
   bool any() const { return blocks_.anyZeroCopy() || any_.load(std::memory_order_relaxed); }
   // Whether waits of the program have nothing to do while nobody takes the lock: all that there is
-  // is used by the CPU and kernels at once, and its round is over. Under the lock.
+  // is used by the CPU and kernels at once. Under the lock.
   bool restsUnlocked() const;
+  // Whether other threads have waited beside the one that waited last. Under the lock.
+  bool isContended() const { return kernels_.contended; }
   // The program waits, and a call has waited for all work already. Needs no lock.
   bool foundSettled() {
     if (!ledger_.settled()) {
