@@ -9,6 +9,8 @@ namespace gmac {
 
 namespace {
 
+CallTimes::Nanoseconds (*testClock)() = nullptr;
+
 CallTimes::Nanoseconds monotonicClock() {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -19,7 +21,10 @@ CallTimes::Nanoseconds monotonicClock() {
 }  // namespace
 
 CallTimes::CallTimes(Done done, Clock clock)
-    : done_(std::move(done)), clock_(clock ? std::move(clock) : Clock(monotonicClock)) {}
+    : done_(std::move(done)),
+      clock_(clock ? std::move(clock) : Clock(testClock != nullptr ? testClock : monotonicClock)) {}
+
+void CallTimes::useForTests(Nanoseconds (*clock)()) { testClock = clock; }
 
 void CallTimes::submitted(adsmKernel_t kernel, std::size_t device, accel::Ticket ticket) {
   if (!on()) {

@@ -40,6 +40,9 @@ class CallTimes {
 
   // `clock`: none: the system's.
   explicit CallTimes(Done done, Clock clock = {});
+  // That clock in place of the system's, from now on, in a test of the whole runtime. Before there
+  // are other threads.
+  static void useForTests(Nanoseconds (*clock)());
   CallTimes(const CallTimes&) = delete;
   CallTimes& operator=(const CallTimes&) = delete;
 
