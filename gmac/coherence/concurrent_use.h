@@ -216,7 +216,7 @@ class ConcurrentUse {
     count_ = 0;
     return judge(patience() + 1, std::nullopt);
   }
-  // Rounds on a queue that go on without the lock of all objects (repeated_launches.h).
+  // Rounds on a queue that go on without the lock of all objects (unlocked_rounds.h).
   struct Unlocked {
     Nanoseconds begun = 0;     // the one that has not ended; 0: there is none
     std::uint64_t calls = 0;   // of it
@@ -268,9 +268,7 @@ class ConcurrentUse {
     }
     return verdict;
   }
-  // Whether calls were submitted for which nothing has waited yet.
-  bool inRound() const { return count_ != 0; }
-  // The same of one queue.
+  // Whether calls were submitted to a queue for which nothing has waited yet.
   bool begunOn(Queue queue) { return roundOf(queue) != nullptr; }
   // On how many queues.
   std::size_t roundsBegun() const { return count_; }

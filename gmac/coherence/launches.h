@@ -126,7 +126,7 @@ class Launches {
     bool names = false;                  // objects itself, whoever else may use them
     bool lists = false;                  // what is listed, and no more
     bool awaited = false;                // by the call itself
-    bool usesAll = false;                // and may write them
+    bool usesAll = false;                // may use all objects, and write them
     bool own = false;                    // the library's own
     accel::Ticket stillOpen;             // copies of what the thread may go on writing
     const std::byte* checked = nullptr;  // the object that ceases to be used at once

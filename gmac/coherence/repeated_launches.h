@@ -70,9 +70,10 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
 
   // ---- Under the lock
 
-  // Work of a stream has been noted, or cannot be repeated. From here on launches repeat where they
-  // may. `launch`: it was one itself, which the policies have seen.
+  // Work of a stream has been noted: from here on launches repeat where they may. `launch`: it was
+  // one itself, which the policies have seen.
   void allow(const Lock& lock, bool launch);
+  // Such work has been noted, after which no launch may repeat.
   void refuse() { repeats_.store(false, std::memory_order_relaxed); }
   // The same where a wait of the program's has ended. What its waits do meanwhile:
   struct Waits {
@@ -168,9 +169,9 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   Count waited_{0};                        // so many the program has waited for
   std::atomic<int> score_{kMostScore};     // one more after a wait with an access, else one less
   Count faults_{0};                        // of all time, by the newest wait
-  std::atomic<bool> repeats_{false};       // when that was to be decided last
-  std::atomic<bool> skipsWaits_{false};    // and so were waits skipped
-  std::atomic<int> inVain_{0};             // so many do not wait, as one has done so in vain
+  std::atomic<bool> repeats_{false};       // launches were allowed, the last time that was asked
+  std::atomic<bool> skipsWaits_{false};    // and waits were to be skipped
+  std::atomic<int> inVain_{0};             // so many wait for no submission
   std::atomic<std::uint32_t> submits_{0};  // threads that submit with the lock
 };
 
