@@ -65,6 +65,7 @@ struct Pool {
     std::memcpy(data, expected.data(), kPool);
     addBytes<<<64, 256>>>(data, kPool);
     for (unsigned char& byte : expected) ++byte;
+    CHECK(cudaDeviceSynchronize());
     use(300);
   }
   ~Pool() { cudaFree(data); }
@@ -154,7 +155,9 @@ void everyWay(Pool& pool, std::size_t begin, const Shape& shape, const Move& mov
   CHECK(cudaDeviceSynchronize());
   moveRows(expected.data(), expectedHere, shape);
   compare(plain, expected, line);
+  // (It may still be on its way, for which a stream that does not block does not wait.)
   CHECK(cudaMemcpy(device.data, plain.data(), bytes, cudaMemcpyDefault));
+  CHECK(cudaDeviceSynchronize());
   move(there, here);
   moveRows(expectedThere, expectedHere, shape);
   move(device.data, here);
@@ -172,6 +175,7 @@ void everyWay(Pool& pool, std::size_t begin, const Shape& shape, const Move& mov
   moveRows(expectedHere, expectedThere, shape);
   pool.compare(line);
   CHECK(cudaMemcpy(device.data, other.data(), bytes, cudaMemcpyDefault));
+  CHECK(cudaDeviceSynchronize());
   move(here, device.data);
   moveRows(expectedHere, other.data(), shape);
   CHECK(cudaDeviceSynchronize());
