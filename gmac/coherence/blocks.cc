@@ -87,7 +87,8 @@ void Blocks::remove(Object& object) {
   coherence::notePlacesChanged();
 }
 
-void Blocks::setState(Object& object, BlockIndex index, State next) {
+void Blocks::setState(Object& object, BlockIndex index, State next,
+                      std::optional<ZeroCopyPolicy::Nanoseconds> since) {
   Block& block = object.writable(index);
   if (block.state == next) {
     return;
@@ -134,7 +135,7 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
         object.zeroCopy.launched(ledger_.times().now());
       }
     }
-    if (isTaken(object, index, before)) {
+    if (isTaken(object, index, before, since)) {
       ++turns_;
       noteRound(object);
     }
@@ -150,10 +151,15 @@ void Blocks::setState(Object& object, BlockIndex index, State next) {
   }
 }
 
-bool Blocks::isTaken(Object& object, BlockIndex index, State before) const {
+bool Blocks::isTaken(Object& object, BlockIndex index, State before,
+                     std::optional<ZeroCopyPolicy::Nanoseconds> since) const {
   if (object.pageRounds == nullptr) {
-    return !object.isZeroCopy() && object.zeroCopy.isFetched() &&
-           object.zeroCopy.takesAgain(ledger_.times().now());
+    if (object.isZeroCopy() || !object.zeroCopy.isFetched()) {
+      return false;
+    }
+    const ZeroCopyPolicy::Nanoseconds now = ledger_.times().now();
+    object.zeroCopy.costs(now - since.value_or(now));
+    return object.zeroCopy.takesAgain(now);
   }
   const std::size_t bytes = isPart(before) ? object.windowBytes : object.bytesOf(index).length();
   return object.pageRounds->taken(object.offsetOf(index), bytes, ledger_.times().now());

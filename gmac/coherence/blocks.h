@@ -226,7 +226,9 @@ class Blocks {
 
  private:
   void reopen(Object& object, const Object& before);
-  void setState(Object& object, BlockIndex index, State next);
+  // `since`: when a launch began to close it, which counts as a cost; none: it does not.
+  void setState(Object& object, BlockIndex index, State next,
+                std::optional<ZeroCopyPolicy::Nanoseconds> since = {});
   // (Writing back what has one copy would copy nothing.)
   void becameDirty(const Object& object, Block& block) {
     object.isZeroCopy() ? void() : protocol_.becameDirty(block);
@@ -326,8 +328,11 @@ class Blocks {
   // The CPU fetches bytes; a launch takes a block, which was in that state. See PageRounds and
   // ZeroCopyPolicy.
   static void comes(Object& object, std::size_t offset);
+  // To open the byte at an offset for it has taken since then.
+  void opened(Object& object, std::size_t offset, ZeroCopyPolicy::Nanoseconds begun) const;
   static void stores(Object& object, std::size_t offset);
-  bool isTaken(Object& object, BlockIndex index, State before) const;
+  bool isTaken(Object& object, BlockIndex index, State before,
+               std::optional<ZeroCopyPolicy::Nanoseconds> since) const;
   // A launch reads what the CPU has stored to a block, of which few bytes are open.
   void noteStored(Object& object, BlockIndex index);
   void noteRound(Object& object);

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "gmac/coherence/blocks.h"
+#include "gmac/coherence/ledger.h"
 #include "gmac/coherence/memory_port.h"
 #include "gmac/observe/trace.h"
 
@@ -55,6 +56,7 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
   if (range.empty()) {
     return {};
   }
+  const ZeroCopyPolicy::Nanoseconds since = ledger_.times().now();
   const bool closesAll = protocol_.on(State::kDirty, event).next == State::kInvalid;
   if (closesAll) {
     Status closed = closePages(lock, object, range);
@@ -102,7 +104,7 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
           transition.next != State::kInvalid) {
         noteStored(object, i);
       }
-      setState(object, i, transition.next);
+      setState(object, i, transition.next, since);
     }
   }
   if (closesAll) {

@@ -109,6 +109,17 @@ void Blocks::comes(Object& object, std::size_t offset) {
   }
 }
 
+// (Not inlined: the fault path's stack is short.)
+[[gnu::noinline]] void Blocks::opened(Object& object, std::size_t offset,
+                                      ZeroCopyPolicy::Nanoseconds begun) const {
+  if (object.isZeroCopy()) {
+    return;
+  }
+  const ZeroCopyPolicy::Nanoseconds took = ledger_.times().now() - begun;
+  object.pageRounds != nullptr ? object.pageRounds->costs(offset, took)
+                               : object.zeroCopy.costs(took);
+}
+
 void Blocks::stores(Object& object, std::size_t offset) {
   if (object.pageRounds != nullptr) {
     object.pageRounds->stores(offset, threadNumber());
@@ -158,7 +169,9 @@ void Blocks::openPart(Lock& lock, Object& object, std::size_t place) {
   }
   object.readBack.opened(place);
   comes(object, copy.bytes.begin);
+  const ZeroCopyPolicy::Nanoseconds begun = ledger_.times().now();
   (void)openPages(lock, object, {index, index + 1}, next, page);
+  opened(object, copy.bytes.begin, begun);
 }
 
 // Copies from the accelerator, which must have finished with them, what blocks lack for `next`, and
@@ -471,11 +484,13 @@ Event Blocks::eventOf(const Object& object, ByteRange bytes, Intent intent) {
     object.readBack.fetched(index, opened, object.isZeroCopy() || copiedAhead(object, opened));
     comes(object, bytes.begin);
   }
+  const ZeroCopyPolicy::Nanoseconds begun = ledger_.times().now();
   if (around.end - around.begin > 1) {
     GMAC_TRY(fetchNeighbours(lock, object, index, around, next));
-    return Step::kOpened;
+  } else {
+    GMAC_TRY(fetchAs(lock, object, range, next, page));
   }
-  GMAC_TRY(fetchAs(lock, object, range, next, page));
+  opened(object, bytes.begin, begun);
   return Step::kOpened;
 }
 
@@ -537,7 +552,9 @@ Result<Step> Blocks::awaitOldBytes(Lock& lock, Object& object, BlockIndex index)
     stores(object, bytes.begin);
   }
   // If the page that is open is not enough, all are to be.
+  const ZeroCopyPolicy::Nanoseconds begun = ledger_.times().now();
   GMAC_TRY(openPages(lock, object, {index, index + 1}, next, suffices ? block.page : 0));
+  opened(object, bytes.begin, begun);
   return Step::kOpened;
 }
 

@@ -62,6 +62,13 @@ class PageRounds {
       page->policy.stored();
     }
   }
+  // That took so long (ZeroCopyPolicy::costs).
+  void costs(std::size_t offset, ZeroCopyPolicy::Nanoseconds took) {
+    const std::size_t number = offset / pageBytes_;
+    if (known(number) != nullptr) {
+      pages_[slotOf(number)].policy.costs(took);
+    }
+  }
   // A launch takes so many bytes at an offset, which the CPU was given. Whether a round of their
   // page begins.
   bool taken(std::size_t offset, std::size_t bytes, ZeroCopyPolicy::Nanoseconds now) {

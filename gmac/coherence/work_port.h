@@ -38,7 +38,9 @@ struct DeviceWait {
   bool skipped = false;        // the runtime has nothing to do at this wait
   bool asks = false;           // see beforeDeviceWait(); or the runtime is told at the end alone
   bool begun = false;          // the policies know of it
-  std::optional<accel::NativeStream> stream;  // of one that asks or has begun; none: all work
+  bool ofOwn = false;  // nobody has announced it: a call of the program's waits for its own work
+  // Of one that asks, has begun, or is for own work; none: all work.
+  std::optional<accel::NativeStream> stream;
   // What it may be the end of (unlocked_rounds.h).
   struct Rounds {
     bool noted = false;
@@ -48,7 +50,7 @@ struct DeviceWait {
     std::uint64_t since = 0;  // the first launch; 0: there is none, or it is not known
     std::uint64_t until = 0;  // the newest one of those that rounds began with
   };
-  Rounds rounds;
+  Rounds rounds{};
 };
 
 // All methods are thread-safe. Do not call them from inside the accelerator's driver. Those that

@@ -12,18 +12,20 @@
 //    after which the CPU comes again; once the object has moved, for the same few bytes. It takes
 //    from the first launch that took these bytes from the CPU, or the first one on the
 //    stream that is waited for, until that wait is over, so that a pause of the program is no part
-//    of it. (Where threads launch kernels on streams of
-//    their own, others' launches take these bytes, and accesses of the CPU wait for others'
-//    kernels: a round takes no longer than since the first launch on the stream that is waited
-//    for, and on those that are not.)
-//    An object moves after `leastRounds` << n rounds of at most `longest`, and `each` for each
-//    further time that a launch takes such bytes then, of this object or another one (what takes
-//    longer has little to gain), where n counts the times that it has moved back; after kMany times
-//    as many where it has more than `few` bytes. Where launches take such bytes many times in a
-//    round, or threads keep each other waiting, a quarter of `leastRounds` is enough if these
-//    rounds took `moves` << n, each shared by the objects that had a round then; and so are
-//    kFewRounds << n rounds in which launches took such bytes `leastRounds` << n times. (Where the
-//    program does not wait, many such launches are a round: unwaited_calls.h.)
+//    of it. What two copies cost outside of that counts as well: a launch closes and flushes these
+//    bytes first, and an access of the CPU, or the end of a wait, fetches and opens them. But no
+//    more than the round itself takes, and not where threads keep each other waiting. (Where
+//    threads launch kernels on streams of their own, others' launches take these bytes, and
+//    accesses of the CPU wait for others' kernels: a round takes no longer than since the first
+//    launch on the stream that is waited for, and on those that are not.) An object moves after
+//    `leastRounds` << n rounds of at most `longest`, and `each` for each further time that a launch
+//    takes such bytes then, of this object or another one (what takes longer has little to gain),
+//    where n counts the times that it has moved back; after kMany times as many where it has more
+//    than `few` bytes. Where launches take such bytes many times in a round, or threads keep each
+//    other waiting, a quarter of `leastRounds` is enough if these rounds took `moves` << n, each
+//    shared by the objects that had a round then; and so are kFewRounds << n rounds in which
+//    launches took such bytes `leastRounds` << n times. (Where the program does not wait, many such
+//    launches are a round: unwaited_calls.h.)
 //  - Once moved, a round is slow that takes more than twice as long as rounds did before, plus
 //    `slack`. The object moves back when a trial of its rounds fails (round_trial.h), and when
 //    kMostIdle waits pass in which the CPU does not come. So does one whose rounds have become slow
@@ -83,11 +85,18 @@ class ZeroCopyPolicy {
   static constexpr std::uint32_t kFewRounds = 2;
   static constexpr std::uint32_t kMany = 4;
 
+  // Of what has two copies: it took so long to close bytes of it for a launch, or to open them for
+  // the CPU, waits for kernels aside.
+  void costs(Nanoseconds took) { cost_ += begun_ == 0 || interrupted_ ? took : 0; }
   // A launch takes the bytes that the CPU came for.
   void launched(Nanoseconds now) {
     begun_ = now;
+    interrupted_ = false;
     ++turns_;
   }
+  // A call of the program's has waited for work of its own, and for what launches had taken: the
+  // round begins with the next launch on the stream that is waited for then.
+  void interrupted() { interrupted_ = begun_ != 0; }
   // Whether one has, since the last round ended.
   bool taken() const { return begun_ != 0 && (turns_ != 0 || inRound_); }
   // Of what has two copies: the CPU fetches bytes of it; a launch takes some. Whether it takes what
@@ -132,7 +141,7 @@ class ZeroCopyPolicy {
   }
   // How often so far; and that this is no round.
   std::uint32_t turns() const { return turns_; }
-  void passes() { begun_ = turns_ = storedTurns_ = 0; }
+  void passes() { begun_ = cost_ = turns_ = storedTurns_ = 0; }
   bool inRound() const { return inRound_; }
   // The wait that round() announced is over; `turns`: the sum of those of all objects; `queue`:
   // which it was for.
@@ -140,11 +149,17 @@ class ZeroCopyPolicy {
   Advice finished(Nanoseconds now, const Limits& limits, std::uint32_t turns = 1,
                   const KernelTimes& kernels = {}, std::optional<std::uintptr_t> queue = {},
                   std::size_t bytes = 0) {
-    const Nanoseconds begun = std::exchange(begun_, 0);
+    Nanoseconds begun = std::exchange(begun_, 0);
+    const bool interrupted = std::exchange(interrupted_, false);
+    const Nanoseconds outside = std::exchange(cost_, 0);
     if (!std::exchange(inRound_, false) || begun == 0 || never_) {
       return Advice::kStay;
     }
     const bool known = kernels.round != KernelTimes::kUnknown;
+    if (interrupted && !known) {
+      return Advice::kStay;
+    }
+    begun = interrupted ? now - std::min(now, kernels.round) : begun;
     queue_ = queue;
     if (moved_) {
       const RoundTrial::Verdict verdict =
@@ -159,8 +174,9 @@ class ZeroCopyPolicy {
     }
     // (Another thread's launch may have taken the bytes before the round, and the CPU may have come
     // for them between two launches of the round.)
-    const Nanoseconds took = std::max(now - begun, known ? kernels.round : 0);
-    const Nanoseconds ran = kernels.newest == KernelTimes::kUnknown ? took : kernels.newest;
+    const Nanoseconds round = std::max(now - begun, known ? kernels.round : 0);
+    const Nanoseconds took = round + (kernels.contended ? 0 : std::min(outside, round));
+    const Nanoseconds ran = kernels.newest == KernelTimes::kUnknown ? round : kernels.newest;
     if (ran > limits.longest && ran - limits.longest > (turns - 1) * Nanoseconds{limits.each}) {
       rounds_ = kernels.contended ? rounds_ : 0;
       return Advice::kStay;
@@ -200,11 +216,11 @@ class ZeroCopyPolicy {
   void moved(bool toCpu) {
     wrong_ = !toCpu ? std::min(wrong_ + 1, kMostWrong) : wrong_;
     moved_ = trusted_ = came_ = toCpu;
-    inRound_ = fetched_ = stored_ = open_ = checked_ = ordered_ = false;
+    inRound_ = interrupted_ = fetched_ = stored_ = open_ = checked_ = ordered_ = false;
     rounds_ = 0;
     idle_ = roundless_ = unusedLives_ = failed_ = bad_ = 0;
     trial_ = {};
-    begun_ = turns_ = storedTurns_ = 0;
+    begun_ = cost_ = turns_ = storedTurns_ = 0;
   }
   // It has moved back in vain, and its rounds were evidence enough: it moves with the next one.
   void movedBackInVain(const Limits& limits) {
@@ -226,8 +242,9 @@ class ZeroCopyPolicy {
   // The next object begins where this one has ended. `sameThread`: as the thread that came for it.
   ZeroCopyPolicy forNext(bool sameThread) const {
     ZeroCopyPolicy next = *this;
-    next.inRound_ = next.fetched_ = next.stored_ = next.ordered_ = next.never_ = false;
-    next.begun_ = next.turns_ = next.storedTurns_ = 0;
+    next.inRound_ = next.interrupted_ = next.fetched_ = next.stored_ = next.ordered_ = next.never_ =
+        false;
+    next.begun_ = next.cost_ = next.turns_ = next.storedTurns_ = 0;
     next.queue_ = sameThread ? queue_ : std::nullopt;
     return next;
   }
@@ -293,6 +310,7 @@ class ZeroCopyPolicy {
   }
 
   Nanoseconds begun_ = 0;    // the launch of this round; 0: there was none
+  Nanoseconds cost_ = 0;     // between the newest round and this one
   std::uint32_t turns_ = 0;  // such launches since the newest round()
   std::uint32_t storedTurns_ = 0;
   std::uint32_t roundTurns_ = 1;  // of that round
@@ -312,7 +330,8 @@ class ZeroCopyPolicy {
   bool moved_ = false;
   std::uint32_t few_ = 0;  // times that launches took such bytes, up to kFew
   bool inRound_ = false;
-  bool fetched_ = false;  // and no launch has taken anything since
+  bool interrupted_ = false;  // since begun_
+  bool fetched_ = false;      // and no launch has taken anything since
   bool stored_ = false;
   bool never_ = false;
   bool trusted_ = false;  // its rounds are quick

@@ -231,7 +231,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   const Status ended = coherence::work().endDeviceWork(*number, any);
   if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
-  return waits ? acquire(result) : result;
+  return waits ? acquire(result, {.ofOwn = true, .stream = *number}) : result;
 }
 
 // The stream among a call's arguments.

@@ -1606,6 +1606,128 @@ TEST_P(ManagedProgram, AWaitForAnIdleStreamIsNoRound) {
   EXPECT_EQ(moved(), before);
 }
 
+// Nor is the wait of a call of the program's for its own work: the launches after it are a round.
+TEST_P(ManagedProgram, AFillThatIsWaitedForEndsNoRound) {
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 60 && moved() == before; ++i) {
+    const coherence::DeviceRange range{object_, kBytes, true};
+    ASSERT_TRUE(machine_->work().beginDeviceWork(kStream, {&range, 1}).ok());
+    fake().submit(kStream, [this] { *fake().at(reinterpret_cast<std::uint8_t*>(at_)) = 3; });
+    ASSERT_TRUE(machine_->work().endDeviceWork(kStream, true).ok());
+    fake().runAll();
+    ASSERT_TRUE(machine_->work().afterDeviceWait({.ofOwn = true, .stream = kStream}).ok());
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_EQ(byte(), 4);
+    machine_->verify();
+  }
+  EXPECT_EQ(moved(), before + 1);
+}
+
+// What two copies cost besides the kernels counts: a kernel may take so much longer with one copy.
+class CostOfCopies : public ManagedProgram {
+ protected:
+  static constexpr std::uint64_t kUs = 1'000;
+  static constexpr std::uint64_t kCopy = 10 * kUs;
+  static constexpr std::uint64_t kKernel = 10 * kUs;
+  static constexpr std::uint64_t kOverTheBus = 19 * kUs;
+
+  CostOfCopies() {
+    MachineSetup strict = managed();
+    strict.clock = [this] { return now_; };
+    strict.zeroCopy.limits.slack = 0;
+    strict.zeroCopy.limits.longest = 300 * kUs;
+    start(strict);
+  }
+  // Gets one copy, with which kernels take longer. Whether it keeps that.
+  template <typename Round>
+  bool keepsIt(Round round) {
+    const std::uint64_t before = moved();
+    for (int i = 0; i < 60 && moved() == before; ++i) {
+      round(i);
+    }
+    EXPECT_EQ(moved(), before + 1);
+    takes_ = over_;
+    const std::uint64_t back = ended();
+    for (int i = 0; i < 200; ++i) {
+      round(i);
+    }
+    return ended() == back;
+  }
+  void timedKernel(std::byte* at) {
+    kernel(at);
+    now_ += takes_;
+  }
+
+  std::uint64_t now_ = 1;
+  std::uint64_t takes_ = kKernel;
+  std::uint64_t over_ = kOverTheBus;
+};
+
+// Of what the CPU has stored, before a launch.
+TEST_P(CostOfCopies, CountsBeforeALaunch) {
+  const auto round = [this](int) {
+    timedKernel(at_);
+    wait();
+    EXPECT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  };
+  fake().onCopyIn([this] { now_ += kCopy; });
+  EXPECT_TRUE(keepsIt(round));
+  expectPattern();
+}
+
+// After a call that has waited for work of its own, a pause of the program counts for nothing.
+TEST_P(CostOfCopies, PausesOfTheProgramDoNot) {
+  over_ = 8 * kKernel;
+  EXPECT_FALSE(keepsIt([this](int) {
+    timedKernel(at_);
+    ++value_;
+    fake().runAll();
+    EXPECT_TRUE(machine_->work().afterDeviceWait({.ofOwn = true, .stream = kStream}).ok());
+    now_ += 20 * kKernel;
+    timedKernel(at_);
+    wait();
+    EXPECT_EQ(byte(), ++value_);
+    byte() = ++value_;
+  }));
+}
+
+// Of what it reads after a wait, now here, now there.
+class CostOfFetches : public CostOfCopies {
+ protected:
+  // Whether it keeps one copy where each such fetch took so long before.
+  bool keepsItAfter(std::uint64_t fetch) {
+    fake().onCopyOut([this, fetch] { now_ += afterWait_ ? fetch : 0; });
+    return keepsIt([this](int i) {
+      const auto block = static_cast<std::size_t>(i) % sums_.size();
+      std::byte* const at = object_ + block * kBlock;
+      const auto sum = [at] { return *reinterpret_cast<volatile std::uint8_t*>(at); };
+      const auto expected = static_cast<std::uint8_t>(
+          static_cast<unsigned>(patternAt(block * kBlock)) + (sums_.at(block) += 2));
+      timedKernel(at);
+      fake().runAll();
+      EXPECT_EQ(sum(), static_cast<std::uint8_t>(expected - 1));
+      timedKernel(at);
+      wait();
+      afterWait_ = true;
+      EXPECT_EQ(sum(), expected);
+      afterWait_ = false;
+    });
+  }
+
+  std::array<unsigned, kBytes / kBlock> sums_{};
+  bool afterWait_ = false;
+};
+
+TEST_P(CostOfFetches, CountsAfterAWait) { EXPECT_TRUE(keepsItAfter(2 * kCopy)); }
+
+// But no more than the round itself takes: who knows what kept the copy waiting.
+TEST_P(CostOfFetches, CountsNoMoreThanTheRound) {
+  over_ = 3 * kKernel;
+  EXPECT_FALSE(keepsItAfter(100 * kCopy));
+}
+
 TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
   const std::uint64_t before = moved();
   for (int i = 0; i < 40 && moved() == before; ++i) {
@@ -2193,6 +2315,10 @@ TEST_P(Turns, RoundsOfSlowCallsEndIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mirrors, ManagedProgram, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+INSTANTIATE_TEST_SUITE_P(Mirrors, CostOfCopies, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "moved" : "file"; });
+INSTANTIATE_TEST_SUITE_P(Mirrors, CostOfFetches, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });
 INSTANTIATE_TEST_SUITE_P(Mirrors, BusyStreams, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "moved" : "file"; });

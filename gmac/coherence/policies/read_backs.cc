@@ -211,7 +211,8 @@ Result<accel::Ticket> ReadBacks::submit(const WriterQueue& queue, Object& object
   return ledger_.copied(queue.stream, object);
 }
 
-// Opening lets the lock go, and any object may be gone by then.
+// Opening lets the lock go, and any object may be gone by then. (Whoever waits for work of its own,
+// say a fill, has not waited for what the CPU comes for next.)
 void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::uint64_t now) {
   const std::uint64_t thread = threadNumber();
   ZeroCopy::Round round;
@@ -222,14 +223,16 @@ void ReadBacks::afterWait(Lock& lock, const coherence::DeviceWait& wait, std::ui
   for (Object& object : objects) {
     round.disturbed |= round.contended && object.comers.newest() == thread;
     if (waiting_.concerns(thread, object.comers)) {
-      zeroCopy_.waited(object, wait);
+      wait.ofOwn ? ZeroCopy::interrupted(object) : zeroCopy_.waited(object, wait);
     }
   }
   Blocks::RoundsList& rounds = blocks_.rounds();
   for (auto next = rounds.begin(); next != rounds.end();) {
     Object& object = *next;
     ++next;
-    if (!zeroCopy_.waitedForRounds(object, waiting_, wait)) {
+    if (wait.ofOwn) {
+      ZeroCopy::interrupted(object);
+    } else if (!zeroCopy_.waitedForRounds(object, waiting_, wait)) {
       object.roundsHook.unlink();
     }
   }

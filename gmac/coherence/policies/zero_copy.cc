@@ -129,6 +129,9 @@ std::optional<std::uint64_t> ZeroCopy::roundTook(const coherence::DeviceWait& wa
   kernels_ = {.contended = contended, .turns = std::max(turns_, 1U), .calls = takeCalls()};
   streams_ = 0;
   if (!wait.begun) {
+    if (wait.ofOwn) {
+      (void)concurrent_.roundEnds(now, queueOf(ledger_, wait));
+    }
     return std::nullopt;
   }
   // (The launches of some of the threads may be held up.)
@@ -273,6 +276,14 @@ void ZeroCopy::waited(Object& object, const coherence::DeviceWait& wait) {
   if ((!object.isZeroCopy() || ledger_.writersDone(object)) &&
       finished(object.zeroCopy, wait, kernelsMayRead(object)) == ZeroCopyPolicy::Advice::kMove) {
     setDue(object);
+  }
+}
+
+void ZeroCopy::interrupted(Object& object) {
+  if (!isLarge(object)) {
+    object.zeroCopy.interrupted();
+  } else {
+    object.pageRounds->forEachTaken([](PageRounds::Page& page) { page.policy.interrupted(); });
   }
 }
 

@@ -103,7 +103,9 @@ class ZeroCopy {
   };
   // The program has waited with success, perhaps for what round() told of. Under the lock.
   void waited(Object& object, const coherence::DeviceWait& wait);
-  // The same after rounds(). Whether others are under way.
+  // It has waited for work of its own alone, which round() told nothing of.
+  static void interrupted(Object& object);
+  // The same as waited(), after rounds(). Whether others are under way.
   bool waitedForRounds(Object& object, WaitingThreads& waiting, const coherence::DeviceWait& wait);
   // The same for all that the CPU and kernels use at once. What may be used so is from now on.
   void waitEnded(Lock& lock, const coherence::DeviceWait& wait, const Round& round);
