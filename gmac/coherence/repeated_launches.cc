@@ -116,6 +116,8 @@ void RepeatedLaunches::allow(const Lock& lock, UnlockedRounds::Mode mode) {
   skipsWaits_.store(rounds_.start(mode, concurrent_), std::memory_order_relaxed);
   const std::uint64_t launched = launched_.load(std::memory_order_relaxed);
   noted_.store(launched, std::memory_order_relaxed);
+  named_.store(blocks_.openObjects().empty() && !blocks_.anyZeroCopy() && !ledger_.haveOwnUsers(),
+               std::memory_order_relaxed);
   left_.store(blocks_.anyZeroCopy() || unwaited_.tries()
                   ? most_ - static_cast<std::int64_t>(launched - checked_)
                   : std::numeric_limits<std::int64_t>::max(),
@@ -146,19 +148,24 @@ bool RepeatedLaunches::comesToRepeat() noexcept {
   return due();
 }
 
-bool RepeatedLaunches::begin(accel::NativeStream stream) noexcept {
-  if (!comesToRepeat()) {
+bool RepeatedLaunches::begin(accel::NativeStream stream, bool names) noexcept {
+  if (names ? !due() : !comesToRepeat()) {
     return false;
   }
   inside_.fetch_add(1);
   // A host function runs between launches, and what it writes is released by the next one.
-  if (due_.load() && ledger_.hostFunctionsRun()) {
+  if (due_.load() && (!names || named_.load(std::memory_order_relaxed)) &&
+      ledger_.hostFunctionsRun()) {
     UnlockedRounds::Stream* const found = rounds_.find(stream);
     if (found != nullptr && rounds_.mayLaunch(*found) &&
         left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
       launched_.fetch_add(1);
       here.inside = true;
-      rounds_.launches(*found, rounds_.measures() ? ledger_.times().now() : 0, threadNumber());
+      if (names) {
+        UnlockedRounds::submits(*found, threadNumber());
+      } else {
+        rounds_.launches(*found, rounds_.measures() ? ledger_.times().now() : 0, threadNumber());
+      }
       return true;
     }
   }

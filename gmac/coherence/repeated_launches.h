@@ -11,6 +11,8 @@
 //  - Launches may repeat on streams that follow all flushes, where no object is open that their
 //    kernels use, and nothing is lent, awaited by the call itself or due to move, and no access is
 //    to go first (access_turns.h).
+//  - So may copies and fills that name bytes of objects, where nothing at all is open and nothing
+//    has one copy: they use less than a launch may. They are no rounds.
 //  - The end of such launches is known without a mark where the program has waited for all of them.
 //    Else they are marked before it waits, as whoever comes for an object then has less to wait
 //    for; but not where accesses come after fewer than half of such waits: a mark takes the lock,
@@ -106,7 +108,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   bool may() const noexcept {
     return due() || skipsWaits() || (submitting() && repeats_.load(std::memory_order_relaxed));
   }
-  bool begin(accel::NativeStream stream) noexcept;
+  bool mayName() const noexcept { return due() && named_.load(std::memory_order_relaxed); }
+  bool begin(accel::NativeStream stream, bool names) noexcept;
   void end(accel::NativeStream stream, bool submitted) noexcept;
   // A thread is about to submit work of a stream with the lock; it has, or nothing was submitted.
   void submissionBegins() noexcept { submits_.fetch_add(1, std::memory_order_relaxed); }
@@ -165,6 +168,7 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   std::atomic<std::int64_t> left_{0};      // so many may repeat
   Count launched_{0};                      // of all time, before they are submitted
   std::atomic<bool> marking_{false};       // run() is under way
+  std::atomic<bool> named_{false};         // what names bytes may repeat, too
   Count noted_{0};                         // so many when launches were allowed
   Count waited_{0};                        // so many the program has waited for
   std::atomic<int> score_{kMostScore};     // one more after a wait with an access, else one less

@@ -101,10 +101,14 @@ void UnlockedRounds::ends(Stream& stream, Nanoseconds took, Nanoseconds now) {
   set(stream.ended, now);
 }
 
-void UnlockedRounds::launches(Stream& stream, Nanoseconds now, std::uint64_t thread) {
+void UnlockedRounds::submits(Stream& stream, std::uint64_t thread) {
   set(stream.launched, true);
   set(stream.unwaited, true);
   set(stream.thread, thread);
+}
+
+void UnlockedRounds::launches(Stream& stream, Nanoseconds now, std::uint64_t thread) {
+  submits(stream, thread);
   if (!mode_.measures) {
     return;
   }

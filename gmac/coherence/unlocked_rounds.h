@@ -88,6 +88,8 @@ class UnlockedRounds {
     return !mode_.crowded || !stream.unwaited.load(std::memory_order_relaxed);
   }
   bool measures() const { return mode_.measures; }
+  // Work that names what it uses is no round.
+  static void submits(Stream& stream, std::uint64_t thread);
   // `now`: anything where nothing is measured.
   void launches(Stream& stream, Nanoseconds now, std::uint64_t thread);
   // Whether no other stream has been launched on; none: that is true.

@@ -55,11 +55,13 @@ Status WorkDoor::endOwnWork(std::span<const coherence::DeviceRange> ranges, acce
   return parts_.launches.endOwnWork(ranges, ticket);
 }
 
-bool WorkDoor::mayRepeat() const noexcept { return parts_.repeated.may(); }
+bool WorkDoor::mayRepeat(bool names) const noexcept {
+  return names ? parts_.repeated.mayName() : parts_.repeated.may();
+}
 
-bool WorkDoor::beginRepeated(accel::NativeStream stream) noexcept {
+bool WorkDoor::beginRepeated(accel::NativeStream stream, bool names) noexcept {
   if (parts_.forked() || parts_.gathering.separate() || parts_.spilling.isDue() ||
-      !parts_.repeated.begin(stream)) {
+      !parts_.repeated.begin(stream, names)) {
     return false;
   }
   parts_.movedPieces.workBegins();
@@ -143,6 +145,10 @@ Status WorkDoor::afterDeviceWait(const coherence::DeviceWait& wait) {
   GMAC_TRY(parts_.acquire.afterDeviceWait(ended));
   parts_.afterWait();
   return {};
+}
+
+bool WorkDoor::fetchesAtWaits() const noexcept {
+  return !parts_.forked() && parts_.blocks.protocol().fetchesAtSync();
 }
 
 void WorkDoor::otherContextEnds(std::uintptr_t context) noexcept {

@@ -26,8 +26,9 @@ class WorkDoor final : public coherence::WorkPort {
   Status beginDeviceWork(accel::NativeStream stream,
                          std::span<const coherence::DeviceRange> ranges) override;
   Status endDeviceWork(accel::NativeStream stream, bool submitted) override;
-  bool mayRepeat() const noexcept override;
-  bool beginRepeated(accel::NativeStream stream) noexcept override;
+  bool mayRepeat(bool names) const noexcept override;
+  bool beginRepeated(accel::NativeStream stream, bool names) noexcept override;
+  bool fetchesAtWaits() const noexcept override;
   void endRepeated(accel::NativeStream stream, bool submitted) noexcept override;
   void markRepeated() noexcept override;
   void noneRepeats() noexcept override;

@@ -16,8 +16,9 @@ Status WorkPort::beginDeviceWork(accel::NativeStream, std::span<const DeviceRang
   return notStarted();
 }
 Status WorkPort::endDeviceWork(accel::NativeStream, bool) { return notStarted(); }
-bool WorkPort::mayRepeat() const noexcept { return false; }
-bool WorkPort::beginRepeated(accel::NativeStream) noexcept { return false; }
+bool WorkPort::mayRepeat(bool) const noexcept { return false; }
+bool WorkPort::beginRepeated(accel::NativeStream, bool) noexcept { return false; }
+bool WorkPort::fetchesAtWaits() const noexcept { return false; }
 void WorkPort::endRepeated(accel::NativeStream, bool) noexcept {}
 void WorkPort::markRepeated() noexcept {}
 void WorkPort::noneRepeats() noexcept {}

@@ -75,10 +75,13 @@ class WorkPort {
   // The same pair for a launch that may use every object and write it, where work of the same
   // stream has been the newest event: holds no lock meanwhile. May wait for another thread's
   // submission. False: call beginDeviceWork() instead. The program's handlers are kept out of the
-  // thread from the first to the second (os::SignalsBlocked). mayRepeat(): whether it is worth to
-  // ask. Loads.
-  virtual bool mayRepeat() const noexcept;
-  virtual bool beginRepeated(accel::NativeStream stream) noexcept;
+  // thread from the first to the second (os::SignalsBlocked). `names`: it is a copy or a fill of
+  // some objects' bytes, of which the driver touches none by the CPU, and does not wait.
+  // mayRepeat(): whether it is worth to ask. Loads.
+  virtual bool mayRepeat(bool names) const noexcept;
+  bool mayRepeat() const noexcept { return mayRepeat(false); }
+  virtual bool beginRepeated(accel::NativeStream stream, bool names) noexcept;
+  bool beginRepeated(accel::NativeStream stream) noexcept { return beginRepeated(stream, false); }
   virtual void endRepeated(accel::NativeStream stream, bool submitted) noexcept;
   // markRepeated: what was launched like that is marked now, as the application is about to end its
   // stream, or to put other work there. noneRepeats: and no launch that has begun before is under
@@ -104,6 +107,8 @@ class WorkPort {
   // every pending call has finished.
   virtual Status afterDeviceWait(const DeviceWait& wait);
   Status afterDeviceWait() { return afterDeviceWait(DeviceWait{}); }
+  // Whether that fetches objects: then what only tells of work that has ended is a wait as well.
+  virtual bool fetchesAtWaits() const noexcept;
 
   // A CUDA call of the application's in nativeContext() has failed with that number. See
   // accel::NativeStreams.

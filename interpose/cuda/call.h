@@ -22,6 +22,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -31,6 +32,7 @@
 #include "gmac/base/status.h"
 #include "gmac/coherence/memory_port.h"
 #include "gmac/coherence/work_port.h"
+#include "gmac/os/signal_mask.h"
 #include "interpose/cuda/extent.h"
 #include "interpose/cuda/hooks.h"
 
@@ -247,6 +249,27 @@ CUstream streamAmong(Args... args) noexcept {
 
 template <typename... Args>
 inline constexpr bool kTakesStream = (std::is_same_v<Args, CUstream> || ...);
+
+// Submits work that repeats the launch before it on the stream, and does not wait; nothing where it
+// does not repeat. `names`: it is a copy or fill in a device's memory, or to or from there.
+template <typename Submit>
+std::optional<CUresult> repeatedly(NativeStream stream, bool names, Submit&& submit) noexcept {
+  if (coherence::captureUnderWay() || !coherence::work().mayRepeat(names)) return std::nullopt;
+  const Result<NativeStream> number = known(stream);
+  const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
+  if (!number.ok() || !coherence::work().beginRepeated(*number, names)) return std::nullopt;
+  // A capture that has begun meanwhile waits for the end, if it was not seen.
+  if (coherence::captureUnderWay()) {
+    coherence::work().endRepeated(*number, false);
+    return std::nullopt;
+  }
+  const Submitted done = [&]() -> Submitted {
+    const Reentry inside;
+    return submit();
+  }();
+  coherence::work().endRepeated(*number, done.any);
+  return noteFailure(done.result);
+}
 
 // Calls the driver with the application's own arguments.
 template <typename Real, typename... Args>

@@ -9,7 +9,6 @@
 #include <optional>
 #include <type_traits>
 
-#include "gmac/os/signal_mask.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/host_functions.h"
@@ -78,6 +77,18 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
+GMAC_CUDA_HELPER(cuPointerGetAttribute, cuPointerGetAttribute)
+
+// A CUmemorytype; 0: the driver does not know the address, as of pages that are not pinned.
+unsigned memoryType(CUdeviceptr address) noexcept {
+  const auto get = realOf<Call_cuPointerGetAttribute>();
+  unsigned type = 0;
+  const Reentry inside;
+  return get != nullptr && get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS
+             ? type
+             : 0;
+}
+
 // A graph's kernels may use every object, and so may a kernel whose code does not say less.
 struct Launch {
   // Of graphs. These do not repeat: their copies may touch objects while the driver submits them,
@@ -94,9 +105,7 @@ struct Launch {
       const LaunchUses uses(arguments);
       if (uses.known()) return coherently(native, uses.ranges(), false, submit);
     }
-    if (!coherence::captureUnderWay() && coherence::work().mayRepeat()) {
-      if (const auto result = again(native, submit)) return *result;
-    }
+    if (const auto result = repeatedly(native, false, submit)) return *result;
     return anew(native, submit);
   }
 
@@ -106,25 +115,6 @@ struct Launch {
     Ranges ranges;
     ranges.everything();
     return coherently(stream, ranges.all(), false, submit);
-  }
-  // One that repeats the launch before; nothing where it does not.
-  template <typename Submit>
-  static std::optional<CUresult> again(NativeStream stream, Submit&& submit) {
-    const Result<NativeStream> number = known(stream);
-    const os::SignalsBlocked blocked(os::SignalsBlocked::When::kWhereHandled);
-    if (!number.ok() || !coherence::work().beginRepeated(*number)) return std::nullopt;
-    // One that has begun meanwhile waits for the end, if it was not seen.
-    if (coherence::captureUnderWay()) {
-      coherence::work().endRepeated(*number, false);
-      return std::nullopt;
-    }
-    CUresult result = CUDA_SUCCESS;
-    {
-      const Reentry inside;
-      result = submit();
-    }
-    coherence::work().endRepeated(*number, result == CUDA_SUCCESS);
-    return noteFailure(result);
   }
 };
 
@@ -297,9 +287,22 @@ struct Copy {
     ranges.reads(source.cpu, bytes);
     ranges.writes({target.cpu, bytes, false});
     ranges.inParts();
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>,
-                      [&] { return inParts(target.cpu, source.cpu, bytes, work); });
+    const NativeStream stream = nativeStream(Zero, streamAmong(rest...));
+    const auto inAll = [&] { return inParts(target.cpu, source.cpu, bytes, work); };
+    if constexpr (kTakesStream<Rest...>) {
+      if (coherence::work().mayRepeat(true) && isDevices(target, source)) {
+        if (const auto result = repeatedly(stream, true, inAll)) return *result;
+      }
+    }
+    return coherently(stream, ranges.all(), !kTakesStream<Rest...>, inAll);
+  }
+
+  // Whether the driver copies without the CPU, and without a wait: memory of a device's is at one
+  // end, and such memory, or pinned memory, at the other.
+  static bool isDevices(const End& target, const End& source) {
+    const unsigned from = memoryType(source.device);
+    const unsigned to = from != 0 ? memoryType(target.device) : 0;
+    return to != 0 && (from == CU_MEMORYTYPE_DEVICE || to == CU_MEMORYTYPE_DEVICE);
   }
 
   template <ZeroStream Zero, typename... Rest>
@@ -364,13 +367,19 @@ struct Set {
     if (mayBeSplit) ranges.inParts();
     const CUdeviceptr first = onDevice(extent.first);
     const Rows rows{extent.first, pitch};
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, [&]() -> Submitted {
-                        if (!mayBeSplit) return submit(first, whole);
-                        return inParts(whole, {&rows, 1}, [&](const Box& part) {
-                          return submit(first + part.y * pitch + part.x, part);
-                        });
-                      });
+    const NativeStream stream = nativeStream(Zero, streamAmong(rest...));
+    const auto inAll = [&]() -> Submitted {
+      if (!mayBeSplit) return submit(first, whole);
+      return inParts(whole, {&rows, 1}, [&](const Box& part) {
+        return submit(first + part.y * pitch + part.x, part);
+      });
+    };
+    if constexpr (kTakesStream<Rest...>) {
+      if (coherence::work().mayRepeat(true) && memoryType(first) == CU_MEMORYTYPE_DEVICE) {
+        if (const auto result = repeatedly(stream, true, inAll)) return *result;
+      }
+    }
+    return coherently(stream, ranges.all(), !kTakesStream<Rest...>, inAll);
   }
 };
 

@@ -111,11 +111,12 @@ struct FreeMemory {
   }
 };
 
-// A result tells that both events have come.
+// A result tells that both events have come. Who times each kernel has waited for it already.
 struct ElapsedTime {
   template <ZeroStream Zero, typename Real, typename... Args>
   static CUresult run(Real real, Args... args) {
-    return acquire(Output::run<Zero>(real, args...));
+    const CUresult result = Output::run<Zero>(real, args...);
+    return coherence::work().fetchesAtWaits() ? acquire(result) : noteFailure(result);
   }
 };
 

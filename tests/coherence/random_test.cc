@@ -351,7 +351,7 @@ class RandomSteps {
     if (!std::exchange(allListed_, lists) || !lists) {
       machine_.fake().runAll();
     }
-    const bool repeats = usesEverything && !lists && machine_.work().beginRepeated(stream);
+    const bool repeats = !lists && machine_.work().beginRepeated(stream, !usesEverything);
     if (!repeats) {
       const Status begun = machine_.work().beginDeviceWork(stream, ranges);
       ASSERT_TRUE(begun.ok()) << lastErrorText();

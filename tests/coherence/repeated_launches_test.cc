@@ -60,6 +60,22 @@ class RepeatedLaunches : public ::testing::TestWithParam<std::string> {
     ++value_;
     return machine_->launch(stream, bump());
   }
+  // Stores a value on the device, as a fill that names a byte. Whether it has repeated.
+  bool fill(std::uint8_t* at, std::uint8_t value, NativeStream stream = kFirst) {
+    const bool repeats = work().beginRepeated(stream, true);
+    const DeviceRange range{at, 1, true};
+    if (!repeats && !work().beginDeviceWork(stream, {&range, 1}).ok()) {
+      ADD_FAILURE() << lastErrorText();
+      return false;
+    }
+    fake().submit(stream, [this, at, value] { *fake().at(at) = value; });
+    if (repeats) {
+      work().endRepeated(stream, true);
+    } else {
+      EXPECT_TRUE(work().endDeviceWork(stream, true).ok());
+    }
+    return repeats;
+  }
   std::size_t marks() { return fake().log({Op::Kind::kMark}).size(); }
 
   std::unique_ptr<Machine> machine_;
@@ -423,6 +439,50 @@ TEST_P(RepeatedLaunches, CopiesOfTheProgramsDoNotWhereSomethingIsOpen) {
   EXPECT_TRUE(launchUnwatched());
   EXPECT_EQ(data_[0], value_);
   EXPECT_EQ(other[0], 30);
+}
+
+TEST_P(RepeatedLaunches, WhatNamesBytesRepeatsWhereNothingIsOpen) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(64 * kKiB);
+  EXPECT_FALSE(launchUnwatched());
+  fake().clearLog();
+  EXPECT_TRUE(fill(other, 7));
+  EXPECT_TRUE(fill(data_, value_ = 20));
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_THAT(fake().log(), IsEmpty());
+  EXPECT_EQ(other[0], 7);
+  EXPECT_EQ(data_[0], value_);
+  machine_->verify();
+}
+
+TEST_P(RepeatedLaunches, WhatNamesBytesFollowsLaunchesOfItsStreamAlone) {
+  launchUnwatched();
+  EXPECT_TRUE(fill(data_, value_ = 30));
+  EXPECT_FALSE(fill(data_, value_ = 40, kSecond));
+  EXPECT_TRUE(fill(data_, value_ = 50, kSecond));
+  fake().runAll();
+  EXPECT_EQ(data_[0], value_);
+}
+
+// Kernels of the stream do not use what is open, and the fill does.
+TEST_P(RepeatedLaunches, WhatNamesBytesReleasesWhatIsOpen) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(64 * kKiB);
+  ASSERT_TRUE(deviceMemory().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
+  other[0] = other[1] = 3;
+  launchUnwatched();
+  EXPECT_TRUE(launchUnwatched());
+  EXPECT_FALSE(fill(other, 9));
+  EXPECT_EQ(other[0], 9);
+  EXPECT_EQ(other[1], 3);
+  EXPECT_EQ(data_[0], value_);
+}
+
+// Of the object only that stream's work is known to the launches' end.
+TEST_P(RepeatedLaunches, WhatNamesAnotherStreamsBytesIsAwaited) {
+  std::uint8_t* const other = machine_->allocateArray<std::uint8_t>(64 * kKiB);
+  ASSERT_TRUE(deviceMemory().setUsers(other, coherence::Users::kOneStream, kSecond).ok());
+  launchUnwatched();
+  EXPECT_FALSE(fill(other, 9));
+  EXPECT_EQ(other[0], 9);
 }
 
 // The copy names what it uses, and the launch after it has promised not to use the other object.

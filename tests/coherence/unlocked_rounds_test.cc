@@ -75,6 +75,18 @@ TEST_F(RoundsWithoutTheLock, EachStreamHasItsOwn) {
   EXPECT_EQ(rounds_.streamsWaitedFor(), 2u);
 }
 
+TEST_F(RoundsWithoutTheLock, WorkThatNamesWhatItUsesIsNone) {
+  ASSERT_TRUE(start());
+  UnlockedRounds::submits(*rounds_.find(kFirst), kThread);
+  any_ = true;
+  EXPECT_TRUE(rounds_.onlyLaunchedOn(kFirst));
+  EXPECT_FALSE(rounds_.onlyLaunchedOn(kSecond));
+  EXPECT_TRUE(wait(kFirst, 100 * kUs));
+  EXPECT_EQ(roundsOf(kFirst), 0u);
+  EXPECT_FALSE(rounds_.stop(use_).bad);
+  EXPECT_FALSE(use_.begunOn(queueOf(kFirst)));
+}
+
 TEST_F(RoundsWithoutTheLock, ASlowOneEndsUnderTheLock) {
   ASSERT_TRUE(start());
   launch(kFirst);

@@ -1606,6 +1606,17 @@ TEST_P(ManagedProgram, AWaitForAnIdleStreamIsNoRound) {
   EXPECT_EQ(moved(), before);
 }
 
+// It ends where the program copies in place of looking, which somebody has to see.
+TEST_P(ManagedProgram, LaunchesRepeatAndCopiesDoNot) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  ASSERT_NO_FATAL_FAILURE(kernel(at_));
+  EXPECT_FALSE(machine_->work().beginRepeated(kStream, true));
+  ASSERT_TRUE(machine_->work().beginRepeated(kStream));
+  machine_->work().endRepeated(kStream, false);
+  ASSERT_NO_FATAL_FAILURE(wait());
+  EXPECT_EQ(byte(), ++value_);
+}
+
 // Nor is the wait of a call of the program's for its own work: the launches after it are a round.
 TEST_P(ManagedProgram, AFillThatIsWaitedForEndsNoRound) {
   const std::uint64_t before = moved();
