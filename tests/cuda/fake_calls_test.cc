@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "gmac/api/adsm.h"
+#include "gmac/observe/stats.h"
 #include "interpose/cuda/extent.h"
 #include "interpose/cuda/hooks.h"
 #include "tests/cuda/application_test.h"
@@ -112,6 +113,35 @@ TEST_F(ApplicationsCudaCalls, FillsReachTheCpu) {
   EXPECT_EQ(object_[30], 30U);
   ASSERT_EQ(DRIVER(cuMemsetD8)(onDevice(), 1, kBytes), CUDA_SUCCESS);
   EXPECT_EQ(object_[kCount - 1], 0x01010101U);
+}
+
+// As launches do: after work of the same stream nothing is open. But a copy from pageable memory
+// may keep its caller waiting.
+TEST_F(ApplicationsCudaCalls, CopiesAndFillsOfDevicesMemoryRepeat) {
+  launch(stream_);
+  launch(stream_);
+  // (The driver's functions, and what lies where, are looked up.)
+  ASSERT_EQ(DRIVER(cuMemcpyDtoDAsync)(plain_, onDevice(), 4, stream_), CUDA_SUCCESS);
+  const auto repeated = [before = stats().repeatedCalls.value()] {
+    return stats().repeatedCalls.value() - before;
+  };
+  ASSERT_EQ(DRIVER(cuMemcpyDtoDAsync)(plain_, onDevice(), kBytes, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemsetD8Async)(onDevice(3), 77, 8, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoDAsync)(onDevice(10), plain_, 8, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(repeated(), 3U);
+  const std::vector<std::uint32_t> values(2, 9);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoDAsync)(onDevice(20), values.data(), 8, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(repeated(), 3U);
+  EXPECT_EQ(object_[3], 0x4D4D4D4DU);
+  EXPECT_EQ(object_[5], 7U);
+  EXPECT_EQ(object_[10], 2U);
+  EXPECT_EQ(object_[11], 3U);
+  EXPECT_EQ(object_[20], 9U);
+  // What the CPU has opened is released first.
+  object_[30] = 4711;
+  ASSERT_EQ(DRIVER(cuMemcpyDtoDAsync)(plain_, onDevice(30), 4, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpyDtoDAsync)(onDevice(31), plain_, 4, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(object_[31], 4711U);
 }
 
 TEST_F(ApplicationsCudaCalls, RowsLeaveTheBytesBetweenThemAlone) {
