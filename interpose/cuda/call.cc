@@ -166,6 +166,16 @@ CUresult waitForStream(NativeStream stream) noexcept {
                          : wait(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)));
 }
 
+CUresult finishOwn(NativeStream stream) noexcept {
+  // (A wait would end a capture, and what waits for the program's next store would not end.)
+  if (!coherence::deviceMemory().managedMode() || coherence::captureUnderWay() ||
+      coherence::openWaits()) {
+    return CUDA_SUCCESS;
+  }
+  const Reentry inside;
+  return waitForStream(stream);
+}
+
 CUresult noteFailure(CUresult result) noexcept {
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY && !inForeignContext()) {
     coherence::work().callFailed(static_cast<int>(result));

@@ -203,6 +203,11 @@ struct Submitted {
   bool any;  // some of the work was submitted, although the rest may have failed
 };
 
+// After a call of CUDA's that waits for its own work on a stream, as far as the driver does: it
+// does not for fills and copies in a device's memory, of which a program for managed memory knows
+// nothing.
+CUresult finishOwn(NativeStream stream) noexcept;
+
 // Makes `submit`, a CUresult() or Submitted() that submits to `stream`, coherent. `waits`: it
 // returns when the work is done.
 template <typename Submit>
@@ -233,7 +238,7 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   const Status ended = coherence::work().endDeviceWork(*number, any);
   if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
-  return waits ? acquire(result, {.ofOwn = true, .stream = *number}) : result;
+  return waits ? acquire(finishOwn(stream), {.ofOwn = true, .stream = *number}) : result;
 }
 
 // The stream among a call's arguments.

@@ -142,6 +142,27 @@ TEST_F(Pools, FillsGoOverItsBorders) {
 }
 
 // Whose number in bytes is that of one element, if it is not looked at closely.
+// The fill is over when it returns, also for a stream that does not wait for the legacy one; and
+// that is not the end of the round.
+TEST_F(Pools, AnObjectThatIsClearedBeforeEachLaunchGetsOneCopy) {
+  constexpr std::size_t kSmall = std::size_t{64} << 10;
+  CUdeviceptr address = 0;
+  ASSERT_EQ(DRIVER(cuMemAllocManaged)(&address, kSmall, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  auto* data = reinterpret_cast<std::uint8_t*>(address);
+  std::uint64_t count = 1;
+  void* args[] = {&data, &count};
+  const std::uint64_t before = moved();
+  for (int i = 0; i < 1000 && moved() == before; ++i) {
+    ASSERT_EQ(DRIVER(cuMemsetD8)(address, 2, kSmall), CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuLaunchKernel)(increment_, 1, 1, 1, 1, 1, 1, 0, stream_, args, nullptr),
+              CUDA_SUCCESS);
+    ASSERT_EQ(DRIVER(cuStreamSynchronize)(stream_), CUDA_SUCCESS);
+    ASSERT_EQ(*reinterpret_cast<volatile std::uint32_t*>(data), 0x02020203U);
+  }
+  EXPECT_EQ(moved(), before + 1);
+  EXPECT_EQ(DRIVER(cuMemFree)(address), CUDA_SUCCESS);
+}
+
 TEST_F(Pools, AFillOfMoreElementsThanThereCanBeIsRefused) {
   constexpr std::size_t kMany = SIZE_MAX / 4 + 2;
   EXPECT_EQ(DRIVER(cuMemsetD2D32)(at(kPage), 64, 1, kMany, 1), CUDA_ERROR_INVALID_VALUE);
