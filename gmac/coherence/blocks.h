@@ -328,7 +328,7 @@ class Blocks {
   // The CPU fetches bytes; a launch takes a block, which was in that state. See PageRounds and
   // ZeroCopyPolicy.
   static void comes(Object& object, std::size_t offset);
-  // To open the byte at an offset for it has taken since then.
+  // The byte at an offset is open for the CPU; that began then.
   void opened(Object& object, std::size_t offset, ZeroCopyPolicy::Nanoseconds begun) const;
   static void stores(Object& object, std::size_t offset);
   bool isTaken(Object& object, BlockIndex index, State before,

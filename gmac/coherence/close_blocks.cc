@@ -3,6 +3,7 @@
 // How blocks are given to the accelerator.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "gmac/coherence/blocks.h"
 #include "gmac/coherence/ledger.h"
@@ -56,7 +57,9 @@ Status Blocks::close(Lock& lock, Object& object, BlockRange range, Event event,
   if (range.empty()) {
     return {};
   }
-  const ZeroCopyPolicy::Nanoseconds since = ledger_.times().now();
+  // (Only what the CPU has come for may be a round.)
+  const auto since =
+      object.zeroCopy.isFetched() ? std::optional(ledger_.times().now()) : std::nullopt;
   const bool closesAll = protocol_.on(State::kDirty, event).next == State::kInvalid;
   if (closesAll) {
     Status closed = closePages(lock, object, range);

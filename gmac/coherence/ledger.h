@@ -115,7 +115,7 @@ class Ledger {
   // From now on some objects have other users than everybody: of the work of a stream that names
   // what it uses it matters whether more follows.
   void usersDiffer() { usersDiffer_ = true; }
-  bool haveOwnUsers() const { return usersDiffer_; }
+  bool anyUsersDiffer() const { return usersDiffer_; }
   // All work of the application's streams has ended with their context.
   void contextEnded() {
     streamCount_ = 0;

@@ -62,7 +62,7 @@ class PageRounds {
       page->policy.stored();
     }
   }
-  // That took so long (ZeroCopyPolicy::costs).
+  // To open the byte at an offset for the CPU took so long (ZeroCopyPolicy::costs).
   void costs(std::size_t offset, ZeroCopyPolicy::Nanoseconds took) {
     const std::size_t number = offset / pageBytes_;
     if (known(number) != nullptr) {

@@ -116,7 +116,7 @@ void RepeatedLaunches::allow(const Lock& lock, UnlockedRounds::Mode mode) {
   skipsWaits_.store(rounds_.start(mode, concurrent_), std::memory_order_relaxed);
   const std::uint64_t launched = launched_.load(std::memory_order_relaxed);
   noted_.store(launched, std::memory_order_relaxed);
-  named_.store(blocks_.openObjects().empty() && !blocks_.anyZeroCopy() && !ledger_.haveOwnUsers(),
+  named_.store(blocks_.openObjects().empty() && !blocks_.anyZeroCopy() && !ledger_.anyUsersDiffer(),
                std::memory_order_relaxed);
   left_.store(blocks_.anyZeroCopy() || unwaited_.tries()
                   ? most_ - static_cast<std::int64_t>(launched - checked_)

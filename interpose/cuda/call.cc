@@ -17,6 +17,7 @@ GMAC_CUDA_HELPER(cuDeviceGetCount, cuDeviceGetCount)
 GMAC_CUDA_HELPER(cuCtxGetCurrent, cuCtxGetCurrent)
 GMAC_CUDA_HELPER(cuCtxGetDevice, cuCtxGetDevice)
 GMAC_CUDA_HELPER(cuDeviceGetAttribute, cuDeviceGetAttribute)
+GMAC_CUDA_HELPER(cuPointerGetAttribute, cuPointerGetAttribute)
 
 // Whether a stream may belong to another context than the one that the calling thread has.
 bool severalContexts() noexcept {
@@ -164,6 +165,15 @@ CUresult waitForStream(NativeStream stream) noexcept {
   const auto wait = realOf<Call_cuStreamSynchronize>();
   return wait == nullptr ? CUDA_ERROR_NOT_FOUND
                          : wait(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)));
+}
+
+unsigned memoryType(CUdeviceptr address) noexcept {
+  const auto get = realOf<Call_cuPointerGetAttribute>();
+  unsigned type = 0;
+  const Reentry inside;
+  const bool known =
+      get != nullptr && get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+  return known ? type : 0;
 }
 
 CUresult finishOwn(NativeStream stream) noexcept {

@@ -117,6 +117,9 @@ bool deviceHas(CUdevice_attribute attribute) noexcept;
 // The device of the calling thread's context; -1: it has none.
 int currentDevice() noexcept;
 
+// A CUmemorytype; 0: the driver does not know the address, as of pages that are not pinned.
+unsigned memoryType(CUdeviceptr address) noexcept;
+
 // Whether attaching memory to a stream or to the CPU promises that no other kernel uses it: CUDA's
 // own rule for devices that cannot use managed memory while the CPU does, or GMAC_MANAGED=trust.
 bool attachmentIsPromise() noexcept;
@@ -203,9 +206,8 @@ struct Submitted {
   bool any;  // some of the work was submitted, although the rest may have failed
 };
 
-// After a call of CUDA's that waits for its own work on a stream, as far as the driver does: it
-// does not for fills and copies in a device's memory, of which a program for managed memory knows
-// nothing.
+// Waits for the work of a call without a stream. Where that lies in a device's memory the driver
+// only queues it, and a program for managed memory relies on its being done.
 CUresult finishOwn(NativeStream stream) noexcept;
 
 // Makes `submit`, a CUresult() or Submitted() that submits to `stream`, coherent. `waits`: it

@@ -77,18 +77,6 @@ GMAC_CUDA_STREAM_CALLS(GMAC_CUDA_STREAM_TYPE)
 GMAC_CUDA_PLAIN_CALLS(GMAC_CUDA_PLAIN_TYPE)
 #pragma GCC diagnostic pop
 
-GMAC_CUDA_HELPER(cuPointerGetAttribute, cuPointerGetAttribute)
-
-// A CUmemorytype; 0: the driver does not know the address, as of pages that are not pinned.
-unsigned memoryType(CUdeviceptr address) noexcept {
-  const auto get = realOf<Call_cuPointerGetAttribute>();
-  unsigned type = 0;
-  const Reentry inside;
-  return get != nullptr && get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS
-             ? type
-             : 0;
-}
-
 // A graph's kernels may use every object, and so may a kernel whose code does not say less.
 struct Launch {
   // Of graphs. These do not repeat: their copies may touch objects while the driver submits them,

@@ -18,18 +18,12 @@
 namespace gmac::interpose {
 namespace {
 
-GMAC_CUDA_HELPER(cuPointerGetAttribute, cuPointerGetAttribute)
-
 // Whether an address lies in an object, or in memory that the driver knows. (What objects leave of
 // their pages is neither: the driver knows those pages.)
 bool isKnown(CUdeviceptr address) noexcept {
   const std::uintptr_t cpu = cpuAddressOf(address);
   if (gmac::interpose::shared(cpu, 1)) return true;
-  if (coherence::mayBeShared(reinterpret_cast<const void*>(cpu), 1)) return false;
-  const auto get = realOf<Call_cuPointerGetAttribute>();
-  const Reentry inside;
-  unsigned type = 0;
-  return get != nullptr && get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
+  return !coherence::mayBeShared(reinterpret_cast<const void*>(cpu), 1) && memoryType(address) != 0;
 }
 
 // The table that the CPU should have, and how often in a row it did not have one.

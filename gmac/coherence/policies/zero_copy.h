@@ -103,7 +103,7 @@ class ZeroCopy {
   };
   // The program has waited with success, perhaps for what round() told of. Under the lock.
   void waited(Object& object, const coherence::DeviceWait& wait);
-  // It has waited for work of its own alone, which round() told nothing of.
+  // A call of the program's has waited for its own work, as no round() has told.
   static void interrupted(Object& object);
   // The same as waited(), after rounds(). Whether others are under way.
   bool waitedForRounds(Object& object, WaitingThreads& waiting, const coherence::DeviceWait& wait);
