@@ -88,6 +88,12 @@ class ConcurrentUse {
     calls_ = 0;
     return true;
   }
+  // How many calls there are before that, with this one.
+  std::size_t callsToCheck(std::size_t count) const {
+    const std::size_t due = (interval_ + count - 1) / count;
+    const std::size_t most = cpuComes_ ? std::max(due, between_) : due;
+    return most - std::min(most, calls_);
+  }
   // A copy of the program's names such an object, as do programs whose CPU no longer looks itself:
   // once in kLeastInterval of them the object is to be closed.
   bool names() { return ++named_ % kLeastInterval == 0; }
@@ -223,6 +229,7 @@ class ConcurrentUse {
     std::uint64_t rounds = 0;  // that have ended, and were not slow
     Nanoseconds took = 0;      // together
     Nanoseconds ended = 0;     // the newest of them
+    bool alone = true;         // no other queue had calls meanwhile
   };
   // They do so from now on: what has begun. What takes longer than patienceOf() is slow, and comes
   // back.
@@ -255,7 +262,10 @@ class ConcurrentUse {
     if (of.rounds == 0) {
       return Verdict::kOpen;
     }
-    several_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(several_, of.rounds));
+    // (How those of several queues lay to each other is not known.)
+    if (of.alone) {
+      several_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(several_, of.rounds));
+    }
     Known* const known = contended && queue ? find(*queue) : nullptr;
     if (known != nullptr) {
       known->goesOn(of.rounds, of.ended);

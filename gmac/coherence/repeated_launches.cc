@@ -118,11 +118,32 @@ void RepeatedLaunches::allow(const Lock& lock, UnlockedRounds::Mode mode) {
   noted_.store(launched, std::memory_order_relaxed);
   named_.store(blocks_.openObjects().empty() && !blocks_.anyZeroCopy() && !ledger_.anyUsersDiffer(),
                std::memory_order_relaxed);
-  left_.store(blocks_.anyZeroCopy() || unwaited_.tries()
-                  ? most_ - static_cast<std::int64_t>(launched - checked_)
-                  : std::numeric_limits<std::int64_t>::max(),
-              std::memory_order_relaxed);
+  limit();
   due_.store(true);
+}
+
+void RepeatedLaunches::limit() {
+  if (!blocks_.anyZeroCopy() && !unwaited_.tries()) {
+    limit_.store(std::numeric_limits<std::uint64_t>::max(), std::memory_order_relaxed);
+    return;
+  }
+  const std::uint64_t unwaited = checked_ + most_;
+  const std::size_t objects = blocks_.concurrentObjects().size();
+  checkAt_ = unwaited;
+  if (skipsWaits() && objects != 0) {
+    const std::size_t calls = concurrent_.callsToCheck(objects);  // (the one with the lock is one)
+    checkAt_ = std::max(unwaited, taken_ + std::max<std::size_t>(calls, 1) - 1);
+  }
+  limit_.store(unwaited, std::memory_order_relaxed);
+}
+
+// The program has waited.
+void RepeatedLaunches::letMoreRepeat() noexcept {
+  const std::uint64_t limit = limit_.load(std::memory_order_relaxed);
+  const std::uint64_t unwaited = launched_.load(std::memory_order_relaxed) + most_;
+  if (limit < checkAt_ && limit < unwaited) {
+    limit_.store(std::min(unwaited, checkAt_), std::memory_order_relaxed);
+  }
 }
 
 // Whether launches may repeat when those are done that have the lock, or submit with it. (What
@@ -158,7 +179,7 @@ bool RepeatedLaunches::begin(accel::NativeStream stream, bool names) noexcept {
       ledger_.hostFunctionsRun()) {
     UnlockedRounds::Stream* const found = rounds_.find(stream);
     if (found != nullptr && rounds_.mayLaunch(*found) &&
-        left_.fetch_sub(1, std::memory_order_relaxed) > 0) {
+        launched_.load(std::memory_order_relaxed) < limit_.load(std::memory_order_relaxed)) {
       launched_.fetch_add(1);
       here.inside = true;
       if (names) {
@@ -235,7 +256,11 @@ bool RepeatedLaunches::endsWithoutLock(const coherence::DeviceWait& wait,
   rounds_.waitBegins(stream, threadNumber(), true, late);
   late.rounds.until = std::min(late.rounds.until, wait.rounds.until);
   late.rounds.since = late.rounds.since > wait.rounds.until ? 0 : late.rounds.since;
-  return late.skipped && rounds_.waitEnded(late, threadNumber(), now);
+  if (!late.skipped || !rounds_.waitEnded(late, threadNumber(), now)) {
+    return false;
+  }
+  letMoreRepeat();
+  return true;
 }
 
 // Where launches have ceased to repeat meanwhile, or the round was slow, what has begun is, or
@@ -259,6 +284,9 @@ bool RepeatedLaunches::waitEnded(coherence::DeviceWait& wait) noexcept {
   if (!wait.skipped || comesToRepeat()) {
     const Inside inside(*this);
     if (inside.may() && rounds_.waitEnded(wait, threadNumber(), now)) {
+      if (wait.skipped) {
+        letMoreRepeat();
+      }
       return wait.skipped;
     }
   }
@@ -318,7 +346,7 @@ void RepeatedLaunches::run() noexcept {
   }
   const UnlockedRounds::Judged judged = rounds_.stop(concurrent_);
   judged_ = judged_.bad ? judged_ : judged;
-  waitedFor_ = std::max(waitedFor_, static_cast<std::int64_t>(rounds_.streamsWaitedFor()));
+  waitedFor_ = std::max<std::uint64_t>(waitedFor_, rounds_.streamsWaitedFor());
   marking_.store(false);
 }
 

@@ -22,7 +22,8 @@
 //  - Objects with one copy are checked now and then, and launches are counted that nothing waits
 //    for (unwaited_calls.h). So where there are any, at most kMostUnchecked repeat from one launch
 //    with the lock to the next, or that many for each of the streams that the program has waited
-//    for; and after kMostSkipping such launches a wait takes the lock, too.
+//    for. Where waits are skipped, each of them lets as many repeat anew, until the next check is
+//    due; and after kMostSkipping launches with the lock a wait takes it, too.
 //  - While accesses of the CPU find the device crowded (access_turns.h), a stream gets one launch
 //    more, until the program has waited for that.
 //  - A thread that is about to launch while another one submits with the lock waits for that:
@@ -57,7 +58,7 @@ class Ledger;
 // Thread-safe. Not in a child of fork.
 class RepeatedLaunches final : public ObjectMutex::Prelude {
  public:
-  static constexpr std::int64_t kMostUnchecked = 15;
+  static constexpr std::uint64_t kMostUnchecked = 15;
   static constexpr int kMostSkipping = 8;
   static constexpr std::chrono::microseconds kMostWait{100};
   static constexpr int kNotAgain = 64;
@@ -134,6 +135,8 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
 
   void run() noexcept override;
   bool usedByNone(accel::NativeStream stream) const;
+  void limit();
+  void letMoreRepeat() noexcept;
   bool findStreams(const Lock& lock);
   void allow(const Lock& lock, UnlockedRounds::Mode mode);
   // A wait that begins while launches may not repeat.
@@ -157,15 +160,16 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   // Written under the lock while launches may not repeat, and nobody is inside.
   UnlockedRounds rounds_;
   UnlockedRounds::Judged judged_;
-  Waits waits_;                         // as the newest wait with the lock has found
-  int skipping_ = 0;                    // launches with the lock since then
-  std::int64_t most_ = kMostUnchecked;  // so many from one launch with the lock to the next
-  std::int64_t waitedFor_ = 1;          // so many streams, since the newest of these
-  std::uint64_t checked_ = 0;           // launched_ by then
+  Waits waits_;                          // as the newest wait with the lock has found
+  int skipping_ = 0;                     // launches with the lock since then
+  std::uint64_t most_ = kMostUnchecked;  // so many from one launch with the lock to the next
+  std::uint64_t waitedFor_ = 1;          // so many streams, since the newest of these
+  std::uint64_t checked_ = 0;            // launched_ by then
+  std::uint64_t checkAt_ = 0;  // and when a check is due, or what was allowed has repeated
 
   std::uint64_t taken_ = 0;                // launched_ at the last take()
   std::atomic<std::uint32_t> inside_{0};   // threads that launch, or look at the above
-  std::atomic<std::int64_t> left_{0};      // so many may repeat
+  Count limit_{0};                         // launched_ by when no more may repeat
   Count launched_{0};                      // of all time, before they are submitted
   std::atomic<bool> marking_{false};       // run() is under way
   std::atomic<bool> named_{false};         // what names bytes may repeat, too

@@ -56,21 +56,24 @@ bool UnlockedRounds::start(const Mode& mode, ConcurrentUse& use) {
 UnlockedRounds::Judged UnlockedRounds::stop(ConcurrentUse& use) {
   Judged judged;
   if (mode_.measures) {
+    const bool alone =
+        std::ranges::count_if(streams(), [](const Stream& one) { return get(one.launched); }) <= 1;
     for (const Stream& one : streams()) {
-      giveBack(one, one.queue, judged, use);
+      giveBack(one, one.queue, alone, judged, use);
     }
-    giveBack(ofAll_, std::nullopt, judged, use);
+    giveBack(ofAll_, std::nullopt, alone, judged, use);
   }
   return judged;
 }
 
 void UnlockedRounds::giveBack(const Stream& stream, std::optional<ConcurrentUse::Queue> queue,
-                              Judged& judged, ConcurrentUse& use) const {
+                              bool alone, Judged& judged, ConcurrentUse& use) const {
   ConcurrentUse::Unlocked of{.begun = get(stream.begun),
                              .calls = get(stream.calls),
                              .rounds = get(stream.rounds),
                              .took = get(stream.took),
-                             .ended = get(stream.ended)};
+                             .ended = get(stream.ended),
+                             .alone = alone};
   if (const Nanoseconds event = get(stream.event); event != 0 && of.begun != 0) {
     ++of.rounds;
     of.took += event - std::min(event, of.begun);

@@ -110,8 +110,8 @@ class UnlockedRounds {
   // whether a thread that waits for one has launched such, so that it is for no others.
   static bool isOpen(const Stream& stream);
   bool hasOpen(std::uint64_t thread);
-  void giveBack(const Stream& stream, std::optional<ConcurrentUse::Queue> queue, Judged& judged,
-                ConcurrentUse& use) const;
+  void giveBack(const Stream& stream, std::optional<ConcurrentUse::Queue> queue, bool alone,
+                Judged& judged, ConcurrentUse& use) const;
 
   std::array<Stream, kMostStreams> streams_;
   Stream ofAll_;  // waits for all

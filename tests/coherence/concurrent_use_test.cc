@@ -24,10 +24,12 @@ class Concurrently : public ::testing::Test {
   }
   // How many calls there are from one check to the next.
   int callsUntilCheck(std::size_t count) {
+    const std::size_t left = use_.callsToCheck(count);
     int calls = 1;
     while (!submits(count)) {
       ++calls;
     }
+    EXPECT_EQ(std::max<std::size_t>(left, 1), static_cast<std::size_t>(calls));
     return calls;
   }
 
@@ -170,6 +172,21 @@ TEST_F(Concurrently, RoundsThatAreToldTogetherCountEach) {
   EXPECT_EQ(together(120 * kUs, 15), Verdict::kBad);
   EXPECT_EQ(together(90 * kUs, 1000), Verdict::kGood);
   EXPECT_EQ(together(90 * kUs, 0), Verdict::kOpen) << "of none";
+}
+
+// Of several streams, each is compared with what its own rounds took; until one is alone for long.
+TEST_F(Concurrently, RoundsThatAreToldTogetherLeaveSeveralStreamsSeveral) {
+  use_.joins(25 * kUs, 0, kStream);
+  use_.joins(100 * kUs, 1, kOther);
+  (void)submits(2);
+  (void)use_.submits(now_, kOther, 2);
+  (void)use_.ended(now_ += kUs, std::nullopt);
+  const auto together = [&](bool alone) {
+    (void)use_.comesBack(kOther, {.rounds = 1000, .took = 1000 * kUs, .alone = alone}, false);
+    return use_.patienceOf(kOther, false);
+  };
+  EXPECT_EQ(together(false), 220 * kUs);
+  EXPECT_EQ(together(true), 70 * kUs);
 }
 
 TEST_F(Concurrently, TheObjectWithTheShortestRoundsCounts) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "gmac/coherence/memory_port.h"
+#include "gmac/coherence/repeated_launches.h"
 #include "gmac/coherence/unwaited_calls.h"
 #include "gmac/coherence/work_port.h"
 #include "gmac/observe/stats.h"
@@ -1755,7 +1757,47 @@ TEST_P(ManagedProgram, RoundsEndWithEventsToo) {
   EXPECT_EQ(moved(), before + 1);
 }
 
-// Rounds of such a program are the launch, the wait and no more; one in sixteen is looked at.
+// Rounds of such a program are its launches, the wait and no more, but for a check now and then.
+TEST_P(ManagedProgram, RoundsOfManyLaunchesTakeNoLock) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  const std::uint64_t repeated = stats().repeatedCalls.value();
+  constexpr std::uint64_t kMore = 40;
+  constexpr std::uint64_t kEach = 8;
+  for (std::uint64_t i = 0; i < kMore; ++i) {
+    for (std::uint64_t k = 0; k < kEach; ++k) {
+      ASSERT_NO_FATAL_FAILURE(kernel(at_));
+      ++value_;
+    }
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_EQ(byte(), value_);
+    byte() = ++value_;
+  }
+  EXPECT_GE(stats().repeatedCalls.value() - repeated, kMore * kEach * 31 / 32);
+  machine_->verify();
+  expectPattern();
+}
+
+// A wait lets no more repeat than may without one.
+TEST_P(ManagedProgram, LaunchesThatNothingWaitsForTakeTheLock) {
+  ASSERT_NO_FATAL_FAILURE(open());
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    ASSERT_NO_FATAL_FAILURE(wait());
+    ASSERT_EQ(byte(), ++value_);
+  }
+  std::uint64_t inARow = 0;
+  std::uint64_t most = 0;
+  for (int i = 0; i < 64; ++i) {
+    const std::uint64_t repeated = stats().repeatedCalls.value();
+    ASSERT_NO_FATAL_FAILURE(kernel(at_));
+    inARow = stats().repeatedCalls.value() != repeated ? inARow + 1 : 0;
+    most = std::max(most, inARow);
+  }
+  EXPECT_GT(most, 0U);
+  EXPECT_LE(most, RepeatedLaunches::kMostUnchecked);
+}
+
+// One in sixteen is looked at, at most.
 TEST_P(ManagedProgram, MostOfItsRoundsTakeNoLock) {
   ASSERT_NO_FATAL_FAILURE(open());
   const std::uint64_t calls = stats().calls.value();
