@@ -53,7 +53,7 @@ CUresult copyShared(Ranges& ranges, CUarray array, std::uintptr_t linear, std::s
   row.Height = 1;
   const bool split = splitsElements(array, boxOf(row), rows);
   if (split) ranges.inParts();
-  return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), !kTakesStream<Rest...>,
+  return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), kReturns<Rest...>,
                     [&]() -> Submitted {
                       if (!split) return copyRow<Zero>(row, rest...);
                       return inParts(boxOf(row), {&rows, 1}, [&](const Box& part) {

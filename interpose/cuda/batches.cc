@@ -160,18 +160,19 @@ struct Batch {
                                   all.count(), given.data(), begins.data(), attributeCount,
                                   failure.argument(rest)...));
       };
-      const CUresult result = coherently(
-          nativeStream(Zero, streamAmong(rest...)), ranges.all(), false, [&]() -> Submitted {
-            if (entries.areWhole()) return submit(entries);
-            return guarded([&]() -> Submitted {
-              std::vector<std::size_t> partOfEntry;
-              Entries parts = entries.parts(&partOfEntry, &wholes);
-              for (std::size_t& begin : begins) {
-                begin = begin < count ? partOfEntry[begin] : parts.count();
-              }
-              return submit(parts);
-            });
-          });
+      const CUresult result =
+          coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), Returns::kAtOnce,
+                     [&]() -> Submitted {
+                       if (entries.areWhole()) return submit(entries);
+                       return guarded([&]() -> Submitted {
+                         std::vector<std::size_t> partOfEntry;
+                         Entries parts = entries.parts(&partOfEntry, &wholes);
+                         for (std::size_t& begin : begins) {
+                           begin = begin < count ? partOfEntry[begin] : parts.count();
+                         }
+                         return submit(parts);
+                       });
+                     });
       failure.tell(wholes);
       return result;
     });
@@ -191,7 +192,7 @@ struct Batch {
       if (ranges.all().empty()) return direct(real, count, operations, rest...);
       Failure failure;
       const CUresult result = coherently(
-          nativeStream(Zero, streamAmong(rest...)), ranges.all(), false,
+          nativeStream(Zero, streamAmong(rest...)), ranges.all(), Returns::kAtOnce,
           [&] { return failure.ended(real(count, named.data(), failure.argument(rest)...)); });
       failure.tell();
       return result;

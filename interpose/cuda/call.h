@@ -210,12 +210,15 @@ struct Submitted {
 // only queues it, and a program for managed memory relies on its being done.
 CUresult finishOwn(NativeStream stream) noexcept;
 
-// Makes `submit`, a CUresult() or Submitted() that submits to `stream`, coherent. `waits`: it
-// returns when the work is done.
+// How a call returns: while its work is queued; once the driver has waited for it, as it does for
+// copies to the CPU's memory; or with the work done, which the driver may only have queued.
+enum class Returns : std::uint8_t { kAtOnce, kAfterTheDriver, kDone };
+
+// Makes `submit`, a CUresult() or Submitted() that submits to `stream`, coherent.
 template <typename Submit>
-CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bool waits,
+CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, Returns returns,
                     Submit&& submit) noexcept {
-  if (!waits && capturing(stream)) {
+  if (returns == Returns::kAtOnce && capturing(stream)) {
     const bool names = std::any_of(ranges.begin(), ranges.end(), [](const DeviceRange& range) {
       return range.address != nullptr;
     });
@@ -240,7 +243,9 @@ CUresult coherently(NativeStream stream, std::span<const DeviceRange> ranges, bo
   const Status ended = coherence::work().endDeviceWork(*number, any);
   if (result != CUDA_SUCCESS) return noteFailure(result);
   if (!ended.ok()) return resultOf(ended);
-  return waits ? acquire(finishOwn(stream), {.ofOwn = true, .stream = *number}) : result;
+  if (returns == Returns::kAtOnce) return result;
+  const CUresult finished = returns == Returns::kDone ? finishOwn(stream) : result;
+  return acquire(finished, {.ofOwn = true, .stream = *number});
 }
 
 // The stream among a call's arguments.
@@ -256,6 +261,10 @@ CUstream streamAmong(Args... args) noexcept {
 
 template <typename... Args>
 inline constexpr bool kTakesStream = (std::is_same_v<Args, CUstream> || ...);
+
+// How a copy or a fill with such arguments returns.
+template <typename... Args>
+inline constexpr Returns kReturns = kTakesStream<Args...> ? Returns::kAtOnce : Returns::kDone;
 
 // Submits work that repeats the launch before it on the stream, and does not wait; nothing where it
 // does not repeat. `names`: it is a copy or fill in a device's memory, or to or from there.

@@ -91,7 +91,7 @@ struct Launch {
     const NativeStream native = nativeStream(Zero, stream);
     if (coherence::launchesList() && !coherence::captureUnderWay() && !inForeignContext()) {
       const LaunchUses uses(arguments);
-      if (uses.known()) return coherently(native, uses.ranges(), false, submit);
+      if (uses.known()) return coherently(native, uses.ranges(), Returns::kAtOnce, submit);
     }
     if (const auto result = repeatedly(native, false, submit)) return *result;
     return anew(native, submit);
@@ -102,7 +102,7 @@ struct Launch {
   static CUresult anew(NativeStream stream, Submit&& submit) {
     Ranges ranges;
     ranges.everything();
-    return coherently(stream, ranges.all(), false, submit);
+    return coherently(stream, ranges.all(), Returns::kAtOnce, submit);
   }
 };
 
@@ -281,8 +281,15 @@ struct Copy {
       if (coherence::work().mayRepeat(true) && isDevices(target, source)) {
         if (const auto result = repeatedly(stream, true, inAll)) return *result;
       }
+    } else if (!target.isShared && isCpus(target.device)) {
+      return coherently(stream, ranges.all(), Returns::kAfterTheDriver, inAll);
     }
-    return coherently(stream, ranges.all(), !kTakesStream<Rest...>, inAll);
+    return coherently(stream, ranges.all(), kReturns<Rest...>, inAll);
+  }
+
+  static bool isCpus(CUdeviceptr address) {
+    const unsigned type = memoryType(address);
+    return type == 0 || type == CU_MEMORYTYPE_HOST;
   }
 
   // Whether the driver copies without the CPU, and without a wait: memory of a device's is at one
@@ -367,7 +374,7 @@ struct Set {
         if (const auto result = repeatedly(stream, true, inAll)) return *result;
       }
     }
-    return coherently(stream, ranges.all(), !kTakesStream<Rest...>, inAll);
+    return coherently(stream, ranges.all(), kReturns<Rest...>, inAll);
   }
 };
 
@@ -386,8 +393,8 @@ struct BlockCopy {
     ranges.writes(named.to);
     if (split) ranges.inParts();
     const auto submit = [&](const Description& part) { return real(&part, rest...); };
-    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(),
-                      !kTakesStream<Rest...>, [&]() -> Submitted {
+    return coherently(nativeStream(Zero, streamAmong(rest...)), ranges.all(), kReturns<Rest...>,
+                      [&]() -> Submitted {
                         if (!split) return submit(copy);
                         return inParts(boxOf(copy), ends.all(),
                                        [&](const Box& part) { return submit(partOf(copy, part)); });

@@ -61,7 +61,7 @@ struct WriteValue {
     }
     Ranges ranges;
     ranges.writes({first, sizeof value, false});
-    return coherently(nativeStream(Zero, stream), ranges.all(), false,
+    return coherently(nativeStream(Zero, stream), ranges.all(), Returns::kAtOnce,
                       [&] { return real(stream, onDevice(first), value, flags); });
   }
 };
