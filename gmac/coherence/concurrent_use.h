@@ -229,7 +229,7 @@ class ConcurrentUse {
     std::uint64_t rounds = 0;  // that have ended, and were not slow
     Nanoseconds took = 0;      // together
     Nanoseconds ended = 0;     // the newest of them
-    bool alone = true;         // no other queue had calls meanwhile
+    bool several = false;      // they overlapped those of another queue
   };
   // They do so from now on: what has begun. What takes longer than patienceOf() is slow, and comes
   // back.
@@ -262,10 +262,10 @@ class ConcurrentUse {
     if (of.rounds == 0) {
       return Verdict::kOpen;
     }
-    // (How those of several queues lay to each other is not known.)
-    if (of.alone) {
-      several_ -= static_cast<std::uint32_t>(std::min<std::uint64_t>(several_, of.rounds));
-    }
+    several_ =
+        of.several
+            ? kSeveral
+            : several_ - static_cast<std::uint32_t>(std::min<std::uint64_t>(several_, of.rounds));
     Known* const known = contended && queue ? find(*queue) : nullptr;
     if (known != nullptr) {
       known->goesOn(of.rounds, of.ended);

@@ -71,16 +71,22 @@ void RepeatedLaunches::allow(const Lock& lock, bool launch) {
     checked_ = launched_.load(std::memory_order_relaxed);
     skipping_ = std::min(skipping_ + 1, kMostSkipping + 1);
   }
+  const std::uint64_t skipped = launched_.load(std::memory_order_relaxed) - skippedFrom_;
   const bool skip = waits_.skip && !judged_.bad && skipping_ <= kMostSkipping &&
-                    !concurrent_.unwaited() && !blocks_.concurrentObjects().empty() &&
-                    blocks_.watchedObjects().empty() && !blocks_.anyReadBacks();
+                    skipped < kMostSkipped && !concurrent_.unwaited() &&
+                    !blocks_.concurrentObjects().empty() && blocks_.watchedObjects().empty() &&
+                    !blocks_.anyReadBacks();
   allow(lock, UnlockedRounds::Mode{.skipsWaits = skip, .contended = waits_.contended});
 }
 
 void RepeatedLaunches::allow(const Lock& lock, const Waits& waits) {
   waits_ = waits;
   skipping_ = 0;
+  skippedFrom_ = launched_.load(std::memory_order_relaxed);
   allow(lock, UnlockedRounds::Mode{.skipsWaits = waits.skip, .contended = waits.contended});
+  if (due()) {
+    letMoreRepeat();
+  }
 }
 
 // The streams on which launches may repeat.
@@ -132,7 +138,8 @@ void RepeatedLaunches::limit() {
   checkAt_ = unwaited;
   if (skipsWaits() && objects != 0) {
     const std::size_t calls = concurrent_.callsToCheck(objects);  // (the one with the lock is one)
-    checkAt_ = std::max(unwaited, taken_ + std::max<std::size_t>(calls, 1) - 1);
+    const std::uint64_t check = taken_ + std::max<std::size_t>(calls, 1) - 1;
+    checkAt_ = std::max(unwaited, std::min(check, checked_ + kMostRenewed));
   }
   limit_.store(unwaited, std::memory_order_relaxed);
 }

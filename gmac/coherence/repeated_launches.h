@@ -22,8 +22,9 @@
 //  - Objects with one copy are checked now and then, and launches are counted that nothing waits
 //    for (unwaited_calls.h). So where there are any, at most kMostUnchecked repeat from one launch
 //    with the lock to the next, or that many for each of the streams that the program has waited
-//    for. Where waits are skipped, each of them lets as many repeat anew, until the next check is
-//    due; and after kMostSkipping launches with the lock a wait takes it, too.
+//    for. Where waits are skipped, each of them, for whatever the program waits, lets as many
+//    repeat anew, until the next check is due, but at most kMostRenewed; and after kMostSkipping
+//    launches with the lock, or kMostSkipped in all, a wait takes the lock, too.
 //  - While accesses of the CPU find the device crowded (access_turns.h), a stream gets one launch
 //    more, until the program has waited for that.
 //  - A thread that is about to launch while another one submits with the lock waits for that:
@@ -59,7 +60,9 @@ class Ledger;
 class RepeatedLaunches final : public ObjectMutex::Prelude {
  public:
   static constexpr std::uint64_t kMostUnchecked = 15;
+  static constexpr std::uint64_t kMostRenewed = 256;
   static constexpr int kMostSkipping = 8;
+  static constexpr std::uint64_t kMostSkipped = 512;
   static constexpr std::chrono::microseconds kMostWait{100};
   static constexpr int kNotAgain = 64;
   static constexpr int kMostScore = 16;
@@ -162,10 +165,11 @@ class RepeatedLaunches final : public ObjectMutex::Prelude {
   UnlockedRounds::Judged judged_;
   Waits waits_;                          // as the newest wait with the lock has found
   int skipping_ = 0;                     // launches with the lock since then
+  std::uint64_t skippedFrom_ = 0;        // launched_ by then
   std::uint64_t most_ = kMostUnchecked;  // so many from one launch with the lock to the next
   std::uint64_t waitedFor_ = 1;          // so many streams, since the newest of these
   std::uint64_t checked_ = 0;            // launched_ by then
-  std::uint64_t checkAt_ = 0;  // and when a check is due, or what was allowed has repeated
+  std::uint64_t checkAt_ = 0;            // waits do not let more repeat than up to that launched_
 
   std::uint64_t taken_ = 0;                // launched_ at the last take()
   std::atomic<std::uint32_t> inside_{0};   // threads that launch, or look at the above

@@ -41,6 +41,7 @@ bool UnlockedRounds::start(const Mode& mode, ConcurrentUse& use) {
   const auto begun =
       std::ranges::count_if(streams(), [&](const Stream& one) { return use.begunOn(one.queue); });
   mode_ = mode;
+  set(overlap_, false);
   mode_.skipsWaits = mode.skipsWaits && static_cast<std::size_t>(begun) == use.roundsBegun();
   for (Stream& one : streams()) {
     if (mode_.skipsWaits) {
@@ -56,24 +57,22 @@ bool UnlockedRounds::start(const Mode& mode, ConcurrentUse& use) {
 UnlockedRounds::Judged UnlockedRounds::stop(ConcurrentUse& use) {
   Judged judged;
   if (mode_.measures) {
-    const bool alone =
-        std::ranges::count_if(streams(), [](const Stream& one) { return get(one.launched); }) <= 1;
     for (const Stream& one : streams()) {
-      giveBack(one, one.queue, alone, judged, use);
+      giveBack(one, one.queue, judged, use);
     }
-    giveBack(ofAll_, std::nullopt, alone, judged, use);
+    giveBack(ofAll_, std::nullopt, judged, use);
   }
   return judged;
 }
 
 void UnlockedRounds::giveBack(const Stream& stream, std::optional<ConcurrentUse::Queue> queue,
-                              bool alone, Judged& judged, ConcurrentUse& use) const {
+                              Judged& judged, ConcurrentUse& use) const {
   ConcurrentUse::Unlocked of{.begun = get(stream.begun),
                              .calls = get(stream.calls),
                              .rounds = get(stream.rounds),
                              .took = get(stream.took),
                              .ended = get(stream.ended),
-                             .alone = alone};
+                             .several = get(overlap_)};
   if (const Nanoseconds event = get(stream.event); event != 0 && of.begun != 0) {
     ++of.rounds;
     of.took += event - std::min(event, of.begun);
@@ -123,8 +122,18 @@ void UnlockedRounds::launches(Stream& stream, Nanoseconds now, std::uint64_t thr
   if (begun == 0 || event != 0) {
     set(stream.calls, std::uint64_t{0});
     set(stream.begun, now);
+    noteOverlap(stream);
   }
   stream.calls.fetch_add(1, std::memory_order_relaxed);
+}
+
+// (Of several threads' rounds each is compared with its own stream's in any case.)
+void UnlockedRounds::noteOverlap(const Stream& stream) {
+  if (!mode_.contended && !get(overlap_) && std::ranges::any_of(streams(), [&](const Stream& one) {
+        return &one != &stream && isOpen(one);
+      })) {
+    set(overlap_, true);
+  }
 }
 
 bool UnlockedRounds::onlyLaunchedOn(std::optional<NativeStream> stream) {

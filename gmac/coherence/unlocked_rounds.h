@@ -110,12 +110,14 @@ class UnlockedRounds {
   // whether a thread that waits for one has launched such, so that it is for no others.
   static bool isOpen(const Stream& stream);
   bool hasOpen(std::uint64_t thread);
-  void giveBack(const Stream& stream, std::optional<ConcurrentUse::Queue> queue, bool alone,
-                Judged& judged, ConcurrentUse& use) const;
+  void giveBack(const Stream& stream, std::optional<ConcurrentUse::Queue> queue, Judged& judged,
+                ConcurrentUse& use) const;
+  void noteOverlap(const Stream& stream);
 
   std::array<Stream, kMostStreams> streams_;
   Stream ofAll_;  // waits for all
   std::atomic<std::size_t> count_{0};
+  std::atomic<bool> overlap_{false};  // a round began while another stream's had begun
   Mode mode_;
 };
 

@@ -167,13 +167,25 @@ CUresult waitForStream(NativeStream stream) noexcept {
                          : wait(reinterpret_cast<CUstream>(static_cast<std::uintptr_t>(stream)));
 }
 
-unsigned memoryType(CUdeviceptr address) noexcept {
+namespace {
+
+CUresult askMemoryType(CUdeviceptr address, unsigned* type) noexcept {
   const auto get = realOf<Call_cuPointerGetAttribute>();
-  unsigned type = 0;
   const Reentry inside;
-  const bool known =
-      get != nullptr && get(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
-  return known ? type : 0;
+  return get == nullptr ? CUDA_ERROR_NOT_FOUND
+                        : get(type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+}
+
+}  // namespace
+
+unsigned memoryType(CUdeviceptr address) noexcept {
+  unsigned type = 0;
+  return askMemoryType(address, &type) == CUDA_SUCCESS ? type : 0;
+}
+
+bool driverKnows(CUdeviceptr address) noexcept {
+  unsigned type = 0;
+  return askMemoryType(address, &type) != CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult finishOwn(NativeStream stream) noexcept {

@@ -120,6 +120,9 @@ int currentDevice() noexcept;
 // A CUmemorytype; 0: the driver does not know the address, as of pages that are not pinned.
 unsigned memoryType(CUdeviceptr address) noexcept;
 
+// False: the driver has said that it does not know the address.
+bool driverKnows(CUdeviceptr address) noexcept;
+
 // Whether attaching memory to a stream or to the CPU promises that no other kernel uses it: CUDA's
 // own rule for devices that cannot use managed memory while the CPU does, or GMAC_MANAGED=trust.
 bool attachmentIsPromise() noexcept;
@@ -211,7 +214,8 @@ struct Submitted {
 CUresult finishOwn(NativeStream stream) noexcept;
 
 // How a call returns: while its work is queued; once the driver has waited for it, as it does for
-// copies to the CPU's memory; or with the work done, which the driver may only have queued.
+// copies to memory that is not pinned; or with the work done, which the driver may only have
+// queued.
 enum class Returns : std::uint8_t { kAtOnce, kAfterTheDriver, kDone };
 
 // Makes `submit`, a CUresult() or Submitted() that submits to `stream`, coherent.

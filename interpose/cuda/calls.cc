@@ -9,6 +9,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "gmac/coherence/device_memory_port.h"
 #include "interpose/cuda/arguments.h"
 #include "interpose/cuda/call.h"
 #include "interpose/cuda/host_functions.h"
@@ -281,15 +282,16 @@ struct Copy {
       if (coherence::work().mayRepeat(true) && isDevices(target, source)) {
         if (const auto result = repeatedly(stream, true, inAll)) return *result;
       }
-    } else if (!target.isShared && isCpus(target.device)) {
+    } else if (!target.isShared && isUnknown(target.device)) {
       return coherently(stream, ranges.all(), Returns::kAfterTheDriver, inAll);
     }
     return coherently(stream, ranges.all(), kReturns<Rest...>, inAll);
   }
 
-  static bool isCpus(CUdeviceptr address) {
-    const unsigned type = memoryType(address);
-    return type == 0 || type == CU_MEMORYTYPE_HOST;
+  // Whether the program is one for managed memory, and the driver says that it does not know the
+  // address: such memory it reaches by the CPU alone.
+  static bool isUnknown(CUdeviceptr address) {
+    return coherence::deviceMemory().managedMode() && !driverKnows(address);
   }
 
   // Whether the driver copies without the CPU, and without a wait: memory of a device's is at one

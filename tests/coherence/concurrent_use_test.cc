@@ -181,12 +181,12 @@ TEST_F(Concurrently, RoundsThatAreToldTogetherLeaveSeveralStreamsSeveral) {
   (void)submits(2);
   (void)use_.submits(now_, kOther, 2);
   (void)use_.ended(now_ += kUs, std::nullopt);
-  const auto together = [&](bool alone) {
-    (void)use_.comesBack(kOther, {.rounds = 1000, .took = 1000 * kUs, .alone = alone}, false);
+  const auto together = [&](bool several) {
+    (void)use_.comesBack(kOther, {.rounds = 1000, .took = 1000 * kUs, .several = several}, false);
     return use_.patienceOf(kOther, false);
   };
-  EXPECT_EQ(together(false), 220 * kUs);
-  EXPECT_EQ(together(true), 70 * kUs);
+  EXPECT_EQ(together(true), 220 * kUs);
+  EXPECT_EQ(together(false), 70 * kUs);
 }
 
 TEST_F(Concurrently, TheObjectWithTheShortestRoundsCounts) {

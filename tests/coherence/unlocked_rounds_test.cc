@@ -75,6 +75,47 @@ TEST_F(RoundsWithoutTheLock, EachStreamHasItsOwn) {
   EXPECT_EQ(rounds_.streamsWaitedFor(), 2u);
 }
 
+// Rounds of two streams, of which one is known to take 25 us: what overlaps the other's is compared
+// with that, and with the least that any took where they come one after another.
+TEST_F(RoundsWithoutTheLock, WhetherTheyOverlapIsTold) {
+  use_.joins(100 * kUs, 1, queueOf(kSecond));
+  const auto overlapping = [&] {
+    ASSERT_TRUE(start());
+    for (int i = 0; i < 300; ++i) {
+      launch(kFirst);
+      launch(kSecond);
+      ASSERT_TRUE(wait(kFirst, kUs));
+      ASSERT_TRUE(wait(kSecond, kUs));
+    }
+  };
+  const auto inTurns = [&] {
+    ASSERT_TRUE(start());
+    for (int i = 0; i < 300; ++i) {
+      launch(kFirst);
+      ASSERT_TRUE(wait(kFirst, kUs));
+      launch(kSecond);
+      ASSERT_TRUE(wait(kSecond, kUs));
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(overlapping());
+  (void)rounds_.stop(use_);
+  EXPECT_EQ(use_.patienceOf(queueOf(kSecond), false), 220 * kUs);
+  ASSERT_NO_FATAL_FAILURE(inTurns());
+  (void)rounds_.stop(use_);
+  EXPECT_EQ(use_.patienceOf(queueOf(kSecond), false), 70 * kUs);
+  // One that has begun before, and goes on, overlaps those that begin meanwhile.
+  ASSERT_TRUE(start());
+  launch(kSecond);
+  (void)rounds_.stop(use_);
+  ASSERT_TRUE(start());
+  for (int i = 0; i < 300; ++i) {
+    launch(kFirst);
+    ASSERT_TRUE(wait(kFirst, kUs));
+  }
+  (void)rounds_.stop(use_);
+  EXPECT_EQ(use_.patienceOf(queueOf(kSecond), false), 220 * kUs);
+}
+
 TEST_F(RoundsWithoutTheLock, WorkThatNamesWhatItUsesIsNone) {
   ASSERT_TRUE(start());
   UnlockedRounds::submits(*rounds_.find(kFirst), kThread);
