@@ -174,7 +174,7 @@ TEST_F(Concurrently, RoundsThatAreToldTogetherCountEach) {
   EXPECT_EQ(together(90 * kUs, 0), Verdict::kOpen) << "of none";
 }
 
-// Of several streams, each is compared with what its own rounds took; until one is alone for long.
+// Of several streams, each is compared with what its own rounds took, until they no longer overlap.
 TEST_F(Concurrently, RoundsThatAreToldTogetherLeaveSeveralStreamsSeveral) {
   use_.joins(25 * kUs, 0, kStream);
   use_.joins(100 * kUs, 1, kOther);

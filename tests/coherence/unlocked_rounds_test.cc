@@ -75,8 +75,8 @@ TEST_F(RoundsWithoutTheLock, EachStreamHasItsOwn) {
   EXPECT_EQ(rounds_.streamsWaitedFor(), 2u);
 }
 
-// Rounds of two streams, of which one is known to take 25 us: what overlaps the other's is compared
-// with that, and with the least that any took where they come one after another.
+// Rounds of the second stream are known to take 100 us, and are compared with that where rounds
+// overlap; else with the least that any took, 25.
 TEST_F(RoundsWithoutTheLock, WhetherTheyOverlapIsTold) {
   use_.joins(100 * kUs, 1, queueOf(kSecond));
   const auto overlapping = [&] {

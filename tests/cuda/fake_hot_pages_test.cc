@@ -130,6 +130,30 @@ TEST_F(Pools, CopiesOfOneRangeGoOverItsBorders) {
   ASSERT_NO_FATAL_FAILURE(round());
 }
 
+// The driver itself waits for what goes to memory that is not pinned, and for nothing else surely.
+TEST_F(Pools, ACopyWaitsOnce) {
+  const auto waits = [] { return fake_cuda::calls("cuStreamSynchronize"); };
+  std::array<std::uint8_t, 64> plain{};
+  const CUdeviceptr toPlain = reinterpret_cast<CUdeviceptr>(plain.data());
+  void* pinned = nullptr;
+  ASSERT_EQ(
+      fake_cuda::control<decltype(cuMemHostAlloc)>("cuMemHostAlloc")(&pinned, plain.size(), 0),
+      CUDA_SUCCESS);
+  const CUdeviceptr toPinned = reinterpret_cast<CUdeviceptr>(pinned);
+  const std::size_t before = waits();
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(plain.data(), at(kPage), plain.size()), CUDA_SUCCESS);
+  ASSERT_EQ(DRIVER(cuMemcpy)(toPlain, at(kPage), plain.size()), CUDA_SUCCESS);
+  EXPECT_EQ(waits(), before);
+  EXPECT_TRUE(std::equal(plain.begin(), plain.end(), expected_.begin() + kPage));
+  ASSERT_EQ(DRIVER(cuMemcpyDtoH)(pinned, at(kPage), plain.size()), CUDA_SUCCESS);
+  EXPECT_EQ(waits(), before + 1);
+  ASSERT_EQ(DRIVER(cuMemcpy)(toPinned, at(kPage), plain.size()), CUDA_SUCCESS);
+  EXPECT_EQ(waits(), before + 2);
+  ASSERT_EQ(DRIVER(cuMemcpyHtoD)(at(kPage), plain.data(), plain.size()), CUDA_SUCCESS);
+  EXPECT_EQ(waits(), before + 3);
+  EXPECT_EQ(DRIVER(cuMemFreeHost)(pinned), CUDA_SUCCESS);
+}
+
 TEST_F(Pools, FillsGoOverItsBorders) {
   const std::uint64_t before = ended();
   ASSERT_EQ(DRIVER(cuMemsetD8)(at(2 * kPage - 3), 9, kPage + 7), CUDA_SUCCESS);
